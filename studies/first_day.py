@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
+from playwright.sync_api import Error, Page
 
 from studies.figures import markdown
-from tests.browser import NavigatedError, Page, browser
+from tests.browser import launched, new_page
 from tests.site.notifications.services import MailServer, mail_server, text_of
 from tests.site.receivers import Broker
 from tests.video.servers import CANARY, RtspServer, free_port
@@ -82,18 +83,12 @@ class StopWatch:
         for width in WIDTHS:
             resize(page, width)
             time.sleep(0.5)  # until the canvases are drawn in their new size
-            page.picture(self.pictures / f"{name}-{width}.png", whole=False)
+            page.screenshot(path=self.pictures / f"{name}-{width}.png")
 
 
 def resize(page: Page, width: int) -> None:
     """Give the page the screen of a desk or a phone."""
-    page.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=WIDTHS[width],
-        deviceScaleFactor=1,
-        mobile=False,
-    )
+    page.set_viewport_size({"width": width, "height": WIDTHS[width]})
 
 
 def wait_for(happened: Callable[[], object], limit_s: float, what: str) -> None:
@@ -110,8 +105,8 @@ def shows(page: Page, script: str) -> Callable[[], bool]:
 
     def look() -> bool:
         try:
-            return bool(page.run(script))
-        except NavigatedError:
+            return bool(page.evaluate(script))
+        except Error:
             return False
 
     return look
@@ -288,8 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.pictures.mkdir(parents=True, exist_ok=True)
     watch = StopWatch(options.pictures, say)
     try:
-        with tempfile.TemporaryDirectory() as name, browser(Path(name) / "profile") as page:
-            _day(options, watch, page, Path(name))
+        with tempfile.TemporaryDirectory() as name, launched() as browser:
+            _day(options, watch, new_page(browser), Path(name))
     finally:
         print(f"\n{watch.table()}")
 
@@ -352,16 +347,13 @@ def _demo(watch: StopWatch, installed: Installed, page: Page) -> None:
 def _log_in(page: Page, link: str, account: str = "") -> None:
     """Through the one-time link, with an account if it has a name."""
     resize(page, 1280)
-    page.call("Page.navigate", url=link)
-    wait_for(shows(page, "!!document.querySelector('button.second')"), 60, "the page of the link")
+    page.goto(link)
     if not account:
-        page.run("document.querySelector('button.second').click()")
+        page.locator("button.second").click()
         return
-    page.run("document.getElementById('name').focus()")
-    page.call("Input.insertText", text=account)
-    page.run("document.getElementById('password').focus()")
-    page.call("Input.insertText", text="correct horse battery")
-    page.press("Enter", "Enter", "\r")
+    page.fill("#name", account)
+    page.fill("#password", "correct horse battery")
+    page.keyboard.press("Enter")
 
 
 @dataclass
@@ -448,7 +440,7 @@ def _alert(
     options: argparse.Namespace, watch: StopWatch, page: Page, around: Surroundings, odd: Path
 ) -> None:
     """Something happens before the camera; it is on a phone, in a mailbox and at the broker."""
-    before = set(page.run(EVENTS))
+    before = set(page.evaluate(EVENTS))
     mails, told, limit_s = len(around.mail.got), len(around.events), options.odd_minutes * 60
     say(f"           {len(before)} events in normal life")
     resize(page, 390)
@@ -461,7 +453,7 @@ def _alert(
     with watch.step("the event is at the broker"):
         wait_for(lambda: len(around.events) > told, 120, "an event over MQTT")
     with watch.step("a tap on it; its explanation is open"):
-        page.run(f'document.querySelector(`#list li[data-id="${{{new}[0]}}"] a`).click()')
+        page.evaluate(f'document.querySelector(`#list li[data-id="${{{new}[0]}}"] a`).click()')
         wait_for(shows(page, EXPLAINED), limit_s, "an explanation")
     watch.photograph(page, "6-explained")
     _tell(watch, around, mails, told)

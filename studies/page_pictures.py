@@ -17,10 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright.sync_api import expect
+
 from stepvad.formats import read_clip, write_clip
 from stepvad.intake import demo
 from stepvad.poses import Clip, Track
-from tests.browser import Page, browser
+from tests.browser import launched, new_page, resize
 
 ROOT = Path(__file__).absolute().parents[1]
 CAMERAS = {"yard": 0, "hall": 66, "dock": 48, "roof": 80}
@@ -33,11 +35,7 @@ ZONES = {
 }
 LINK_S, STOP_S = 60.0, 30.0
 """How long to wait for the link, and for the site to stop."""
-EVENTS = "document.querySelectorAll('#list li').length"
-ONGOING = "document.getElementById('going').textContent !== ''"
-FALL = """[...document.querySelectorAll('#list li')]
-  .find(row => /leaning over/.test(row.textContent) && !/ongoing/.test(row.textContent))"""
-AT_THE_PEAK = "/[^\\d]0\\.[1-3] s before/.test(document.getElementById('event').textContent)"
+AT_THE_PEAK = re.compile(r"[^\d]0\.[1-3] s before")
 LINK = re.compile(r"open (http://127\.0\.0\.1:\S+) to log in")
 
 
@@ -104,15 +102,6 @@ def running(settings: Path) -> Iterator[str]:
             site.wait()
 
 
-def show(page: Page, *, width: int, height: int, scheme: str) -> None:
-    """The page at a size, light or dark."""
-    page.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-    )
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    page.call("Emulation.setDeviceMetricsOverride", **size)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Take the three pictures."""
     parser = argparse.ArgumentParser(
@@ -124,19 +113,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     images = given.directory
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        with running(write_site(scratch)) as link, browser(scratch / "profile") as page:
-            show(page, width=1280, height=900, scheme="dark")
-            page.call("Page.navigate", url=link)
-            page.wait("document.querySelectorAll('form').length === 2")
-            page.run("[...document.querySelectorAll('button')].at(-1).click()")  # no account
-            page.wait(f"{EVENTS} >= 4")
-            page.wait(f"{EVENTS} >= 7 && {ONGOING}")
-            page.picture(images / "the-page.png", whole=False)
-            show(page, width=390, height=844, scheme="light")
-            page.wait(f"!({ONGOING})")
-            page.wait(ONGOING)
-            page.picture(images / "the-page-phone.png", whole=False)
-            show(page, width=1280, height=900, scheme="light")
-            page.run(f"{FALL}.firstElementChild.click()")
-            page.wait(AT_THE_PEAK)
-            page.picture(images / "the-page-event.png", whole=False)
+        with running(write_site(scratch)) as link, launched() as browser:
+            page = new_page(browser, height=900, color_scheme="dark")
+            page.goto(link)
+            page.locator("button").last.click()  # no account
+            expect(page.locator("#list li").nth(6)).to_be_visible()
+            expect(page.locator("#going")).not_to_be_empty()
+            page.screenshot(path=images / "the-page.png")
+            page.emulate_media(color_scheme="light")
+            resize(page, 390, 844)
+            expect(page.locator("#going")).to_be_empty()
+            expect(page.locator("#going")).not_to_be_empty()
+            page.screenshot(path=images / "the-page-phone.png")
+            resize(page, 1280, 900)
+            fall = page.locator("#list li", has_text="leaning over", has_not_text="ongoing")
+            fall.first.locator("a").click()
+            expect(page.locator("#event")).to_have_text(AT_THE_PEAK)
+            page.screenshot(path=images / "the-page-event.png")

@@ -1,165 +1,140 @@
-"""Chromium without a window, spoken to through pipes: it needs no port and no other package."""
+"""Chromium for the tests, by playwright: started once, with contexts that end with their test."""
 
 from __future__ import annotations
 
-import base64
-import fcntl
-import json
-import os
+import asyncio
 import shutil
-import subprocess
 import time
+from asyncio.events import _set_running_loop
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"),
-)
+IN_CHROMIUM = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+"""Marks of tests that open a browser."""
 PATIENCE_S = 60.0
-
-
-class NavigatedError(Exception):
-    """The page went away while it was asked."""
-
-
-class Page:
-    """One page of a browser; what it complains about is in `complaints`."""
-
-    def __init__(self, orders: IO[bytes], answers: IO[bytes]) -> None:
-        self._orders, self._answers = orders, answers
-        self._heard = bytearray()
-        self._number, self._session = 0, ""
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.workers: dict[str, str] = {}
-        """Registrations of service workers by scope, once `ServiceWorker.enable` was called."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask the browser for something and wait for the answer."""
-        self._number += 1
-        order = {"id": self._number, "method": method, "params": params}
-        if self._session:
-            order["sessionId"] = self._session
-        self._orders.write(json.dumps(order).encode() + b"\0")
-        self._orders.flush()
-        while True:
-            said = self._hear()
-            if said.get("id") == self._number:
-                if "navigated" in said.get("error", {}).get("message", ""):
-                    raise NavigatedError
-                assert "error" not in said, said
-                return said["result"]
-
-    def _hear(self) -> dict[str, Any]:
-        """The next thing the browser says; complaints and requests are kept."""
-        said: dict[str, Any] = json.loads(self._text())
-        match said.get("method"):
-            case "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled":
-                self.complaints.append(json.dumps(said["params"]))
-            case "Network.requestWillBeSent":
-                self.requests.append(said["params"]["request"]["url"])
-            case "ServiceWorker.workerRegistrationUpdated":
-                for one in said["params"]["registrations"]:
-                    self.workers[one["scopeURL"]] = one["registrationId"]
-        return said
-
-    def _text(self) -> bytes:
-        """The bytes up to the next zero."""
-        looked = 0
-        while (end := self._heard.find(0, looked)) < 0:
-            looked = len(self._heard)
-            more = os.read(self._answers.fileno(), 1 << 16)
-            assert more, "the browser is gone"
-            self._heard += more
-        text = bytes(self._heard[:end])
-        del self._heard[: end + 1]
-        return text
-
-    def open(self, path: Path, *, width: int, height: int = 900, **media: str) -> None:
-        """Show a file at a size; `media` such as `scheme="dark"` or `motion="reduce"`."""
-        features = [
-            {"name": "prefers-color-scheme", "value": media.get("scheme", "light")},
-            {"name": "prefers-reduced-motion", "value": media.get("motion", "no-preference")},
-        ]
-        self.call("Emulation.setEmulatedMedia", features=features)
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        self.wait("document.readyState === 'complete'")
-
-    def run(self, script: str, *, wait: bool = False) -> Any:
-        """The value of an expression in the page; of a promise what it promises, with `wait`."""
-        answer = self.call(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=wait
-        )
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def wait(self, script: str) -> None:
-        """Until an expression is true."""
-        late = time.monotonic() + PATIENCE_S
-        while not self._is_true(script):
-            assert time.monotonic() < late, f"waited in vain for {script}"
-            time.sleep(0.05)
-
-    def _is_true(self, script: str) -> bool:
-        """Whether it is; not while one page goes and the next comes."""
-        try:
-            return bool(self.run(script))
-        except NavigatedError:
-            return False
-
-    def press(self, key: str, code: str, text: str = "", *, number: int = 0) -> None:
-        """A key, down and up; some are known by their number only."""
-        more: dict[str, Any] = {"text": text} if text else {}
-        if number:
-            more["windowsVirtualKeyCode"] = number
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **more)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
-
-    def picture(self, path: Path, *, whole: bool = True) -> None:
-        """What the page looks like, as PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
-
-    def print(self, path: Path) -> None:
-        """The page on paper, as PDF."""
-        made = self.call("Page.printToPDF", printBackground=False, preferCSSPageSize=True)
-        path.write_bytes(base64.b64decode(made["data"]))
+SERIOUS = ("serious", "critical")
+AXE = """(selector) => axe.run(document.querySelector(selector), { resultTypes: ['violations'] })
+  .then((found) => found.violations.map((one) => ({
+    id: one.id, impact: one.impact, help: one.help, at: one.nodes[0].html, n: one.nodes.length,
+  })))"""
 
 
 @contextmanager
-def browser(profile: Path, *flags: str) -> Iterator[Page]:
-    """A browser that ends with the block, with more flags for its command line."""
-    assert CHROMIUM is not None
-    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
-    far = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
-    process = subprocess.Popen(
-        ["bash", "-c", f'exec "$@" 3<&{far[0]} 4>&{far[1]}', "bash", CHROMIUM, *FLAGS,
-         *flags, f"--user-data-dir={profile}"],
-        pass_fds=far,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    for end in (theirs_in, theirs_out, *far):
-        os.close(end)
-    with os.fdopen(ours_out, "wb") as orders, os.fdopen(ours_in, "rb") as answers:
+def launched() -> Iterator[Browser]:
+    """The installed Chromium, which finds names of `example.org` on this machine."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--host-resolver-rules=MAP *.example.org 127.0.0.1"]
+        )
         try:
-            yield Page(orders, answers)
+            yield browser
         finally:
-            process.terminate()
-            process.wait()
+            browser.close()
+
+
+def new_page(browser: Browser, *, width: int = 1280, height: int = 800, **options: Any) -> Page:
+    """A page in a context of its own, which knows no cookie."""
+    made = browser.new_page(
+        viewport={"width": width, "height": height}, ignore_https_errors=True, **options
+    )
+    made.set_default_timeout(PATIENCE_S * 1000)
+    return made
+
+
+def log_in(page: Page, url: str, token: str) -> None:
+    """By the form, into which one may type at once."""
+    from playwright.sync_api import expect
+
+    page.goto(url)
+    expect(page.locator("input[name=token]")).to_be_focused()
+    page.keyboard.insert_text(token)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def resize(page: Page, width: int, height: int = 800) -> None:
+    page.set_viewport_size({"width": width, "height": height})
+
+
+def until(page: Page, script: str) -> None:
+    """Wait for an expression to be true; playwright's own wait is against the page's policy."""
+    late = time.monotonic() + PATIENCE_S
+    while not page.evaluate(script):
+        assert time.monotonic() < late, f"waited in vain for {script}"
+        page.wait_for_timeout(30)
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until an element that fits has the focus."""
+    for _ in range(60):
+        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"Tab does not lead to {selector}")
+
+
+def complaints(page: Page) -> list[str]:
+    """All that a page wrote to the console, and its errors; they are forgotten."""
+    said = [f"{one.type}: {one.text}" for one in page.console_messages()]
+    said += [one.message for one in page.page_errors()]
+    page.clear_console_messages()
+    page.clear_page_errors()
+    return said
+
+
+def violations(page: Page, within: str = "body") -> list[str]:
+    """Serious and critical findings of axe in a part of the page, each with the first place.
+
+    axe comes in through the debugger, as the policy of the page lets no other script run.
+    """
+    if not page.evaluate("typeof window.axe === 'object'"):
+        script = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+        page.evaluate(f"{script}; true")
+    return [
+        f"{one['id']} ({one['impact']}): {one['help']}, {one['n']} times, as in {one['at']}"
+        for one in page.evaluate(AXE, within)
+        if one["impact"] in SERIOUS
+    ]
+
+
+@pytest.fixture(scope="session")
+def _started() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """A browser and its event loop, which lets no other run in its thread: it is set aside."""
+    with launched() as browser:
+        loop = asyncio.get_running_loop()
+        _set_running_loop(None)
+        yield browser, loop
+        _set_running_loop(loop)
+
+
+@pytest.fixture
+def chromium(_started: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Chromium; `asyncio.run` has to come before it in a test, or in a thread."""
+    browser, loop = _started
+    _set_running_loop(loop)
+    yield browser
+    for context in browser.contexts:
+        context.close()
+    _set_running_loop(None)
+
+
+@pytest.fixture
+def blank(chromium: Browser) -> Iterator[Page]:
+    """An empty page; nothing that a test does with it makes it complain."""
+    page = new_page(chromium)
+    yield page
+    assert complaints(page) == []

@@ -18,6 +18,7 @@ from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
 from stepvad.windows import Windows
+from tests.browser import _started, blank, chromium
 from tests.durations import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -28,6 +29,9 @@ from tests.durations import (
 )
 
 __all__ = [
+    "_started",
+    "blank",
+    "chromium",
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_runtest_logreport",

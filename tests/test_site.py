@@ -7,21 +7,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page, expect
 
-from tests.accessibility import violations
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, new_page, resize, violations
 from tests.pages import ROOT
 
 PROGRAMS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 MKDOCS = shutil.which("mkdocs", path=PROGRAMS)
 pytestmark = [
+    *IN_CHROMIUM,
     pytest.mark.long,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
     pytest.mark.skipif(MKDOCS is None, reason="needs mkdocs: scripts/setup --docs"),
 ]
 PAGES = sorted(
@@ -55,64 +53,70 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("profile")) as page:
-        yield page
+def show(page: Page, built: Path, name: str) -> None:
+    page.goto((built / name / "index.html").as_uri())
 
 
 @pytest.mark.parametrize(("name", "width", "scheme"), VIEWS)
 def test_a_page_reads_well_and_asks_no_other_server(
-    chromium: Page, built: Path, name: str, width: int, scheme: str
+    chromium: Browser, built: Path, name: str, width: int, scheme: str
 ) -> None:
-    chromium.requests.clear()
-    chromium.open(built / name / "index.html", width=width, scheme=scheme)
-    assert violations(chromium) == []
-    assert chromium.run("document.scrollingElement.scrollWidth") <= width
-    assert len(chromium.requests) > 3
-    assert [url for url in chromium.requests if not url.startswith(("file:", "data:"))] == []
+    page = new_page(chromium, width=width, color_scheme=scheme)
+    show(page, built, name)
+    assert violations(page) == []
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    asked = [one.url for one in page.requests()]
+    assert len(asked) > 3
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 
-def test_a_phone_lists_the_sections_above_a_page(chromium: Page, built: Path) -> None:
-    listed = "document.querySelector('.on-this-page').checkVisibility()"
-    chromium.open(built / "reference" / "cli" / "index.html", width=1280)
-    assert not chromium.run(listed)
-    chromium.open(built / "reference" / "cli" / "index.html", width=390)
-    assert chromium.run(listed)
-    assert chromium.run("[...document.querySelectorAll('.on-this-page a')]"
-                        ".every((a) => document.getElementById(a.hash.slice(1)))")  # fmt: skip
+def test_a_phone_lists_the_sections_above_a_page(chromium: Browser, built: Path) -> None:
+    page = new_page(chromium)
+    show(page, built, "reference/cli")
+    listed = page.locator(".on-this-page")
+    expect(listed).to_be_hidden()
+    resize(page, 390)
+    expect(listed).to_be_visible()
+    assert listed.locator("a").evaluate_all(
+        "(all) => all.every((a) => document.getElementById(a.hash.slice(1)))"
+    )
 
 
-def test_cells_of_tables_have_room(chromium: Page, built: Path) -> None:
-    tallest = "Math.max(...[...document.querySelectorAll('td')].map((cell) => cell.clientHeight))"
+def test_cells_of_tables_have_room(chromium: Browser, built: Path) -> None:
+    page = new_page(chromium, width=390)
     for name in ("reference/settings", "benchmarks/what-holds"):
-        chromium.open(built / name / "index.html", width=390)
-        assert (name, chromium.run(tallest) < 300) == (name, True)
-    chromium.open(built / "paper-map" / "index.html", width=1280)
-    assert chromium.run("[...document.querySelectorAll('.md-typeset__scrollwrap')]"
-                        ".every((table) => table.scrollWidth <= table.clientWidth)")  # fmt: skip
+        show(page, built, name)
+        tall = page.locator("td").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+        assert max(tall) < 300, name
+    resize(page, 1280)
+    show(page, built, "paper-map")
+    assert page.locator(".md-typeset__scrollwrap").evaluate_all(
+        "(all) => all.every((table) => table.scrollWidth <= table.clientWidth)"
+    )
 
 
-def test_the_demo_is_on_the_first_screen(chromium: Page, built: Path) -> None:
+def test_the_demo_is_on_the_first_screen(chromium: Browser, built: Path) -> None:
+    page = new_page(chromium)
     for width, height in ((1280, 720), (390, 844)):
-        chromium.open(built / "index.html", width=width, height=height)
+        resize(page, width, height)
+        show(page, built, "")
         for part in (".hero h1", ".hero picture img", ".hero code"):
-            assert chromium.run(
-                f"document.querySelector({part!r}).getBoundingClientRect().bottom < innerHeight"
-            ), (part, width)
+            box = page.locator(part).first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] < height, (part, width)
 
 
-def test_equations_are_set(chromium: Page, built: Path) -> None:
+def test_equations_are_set(chromium: Browser, built: Path) -> None:
     displayed = inline = 0
-    for page in built.rglob("index.html"):
-        if 'class="arithmatex"' not in page.read_text("utf-8"):
+    page = new_page(chromium)
+    for file in built.rglob("index.html"):
+        if 'class="arithmatex"' not in file.read_text("utf-8"):
             continue
-        chromium.open(page, width=1280)
-        left = chromium.run("[...document.querySelectorAll('.arithmatex')].filter("
-                            "(one) => !one.querySelector('.katex')).length")  # fmt: skip
-        assert (page.parent.name, left, chromium.run(REFUSED)) == (page.parent.name, 0, [])
-        displayed += chromium.run("document.querySelectorAll('.katex-display').length")
-        inline += chromium.run("document.querySelectorAll('span.arithmatex').length")
+        page.goto(file.as_uri())
+        left = page.locator(".arithmatex:not(:has(.katex))").count()
+        assert (file.parent.name, left, page.evaluate(REFUSED)) == (file.parent.name, 0, [])
+        displayed += page.locator(".katex-display").count()
+        inline += page.locator("span.arithmatex").count()
     assert displayed >= 10
     assert inline >= 100
 
@@ -128,9 +132,10 @@ def test_no_tex_is_left_in_the_text(built: Path) -> None:
         assert re.findall(r".{0,30}(?:\$|\\[()\[\]{}]|\\[a-z]{2,}).{0,30}", text) == [], page
 
 
-def test_the_copy_button_takes_commands_alone(chromium: Page, built: Path) -> None:
-    chromium.open(built / "index.html", width=1280)
-    copied = chromium.run(
+def test_the_copy_button_takes_commands_alone(chromium: Browser, built: Path) -> None:
+    page = new_page(chromium)
+    show(page, built, "")
+    copied = page.evaluate(
         "[...document.querySelectorAll('.highlight code:has(.gp)')].map((code) => {"
         "code.setAttribute('data-md-copying', ''); const text = code.innerText;"
         "code.removeAttribute('data-md-copying'); return text.trim(); })"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from playwright.sync_api import Page, expect
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
@@ -22,7 +23,7 @@ from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import FleetSettings
 from stepvad.intake.status import LiveStatus
 from stepvad.web import Running, create_app, serve
-from tests.browser import CHROMIUM, browser
+from tests.browser import CHROMIUM, log_in
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.fleet.roles import Role
@@ -200,31 +201,27 @@ def test_an_address_that_is_none_is_refused() -> None:
         EventReader("mysql://a@b/c")
 
 
+@pytest.fixture
+def url(app: FastAPI) -> Iterator[str]:
+    server = serve(app, "127.0.0.1", 0)
+    yield server.url
+    server.stop()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_shows_the_events_of_a_fleet_and_no_wall(app: FastAPI, tmp_path: Path) -> None:
-    server = serve(app, "127.0.0.1", 0)
-    try:
-        with browser(tmp_path) as page:
-            page.call("Page.navigate", url=server.url)
-            page.wait("location.pathname === '/login' && document.readyState === 'complete'")
-            page.call("Input.insertText", text=TOKEN)
-            page.press("Enter", "Enter", "\r")
-            page.wait("document.querySelectorAll('#list li').length === 3")
-            page.wait("document.querySelectorAll('#filters [name=camera] option').length === 6")
-            assert page.run("document.getElementById('cameras').hidden")
-            page.wait("document.getElementById('stored').textContent.includes('events: 3')")
-            for words in ("Beside calibration", "on disk", "Cameras"):
-                assert words not in page.run("document.body.innerText")
-            page.run(
-                "(() => { const form = document.getElementById('filters');"
-                "form.elements.camera.value = 'north/';"
-                "form.dispatchEvent(new Event('change')); })()"
-            )
-            page.wait("document.querySelectorAll('#list li').length === 2")
-            assert page.complaints == []
-    finally:
-        server.stop()
+def test_a_browser_shows_the_events_of_a_fleet_and_no_wall(url: str, blank: Page) -> None:
+    log_in(blank, url, TOKEN)
+    rows, camera = blank.locator("#list li"), blank.locator("#filters [name=camera]")
+    expect(rows).to_have_count(3)
+    expect(camera.locator("option")).to_have_count(6)
+    expect(blank.locator("#cameras")).to_be_hidden()
+    expect(blank.locator("#stored")).to_contain_text("events: 3")
+    for words in ("Beside calibration", "on disk", "Cameras"):
+        assert words not in blank.locator("body").inner_text()
+    blank.locator("#filters summary").click()
+    camera.select_option("north/")
+    expect(rows).to_have_count(2)
 
 
 @pytest.mark.slow

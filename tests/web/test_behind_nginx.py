@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import http.client
 import ssl
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, expect
 
 from stepvad.web.attempts import MOST_WRONG_EACH
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, log_in, new_page
 from tests.video.servers import free_port
 from tests.web.certificates import Certificate, make_certificate
 from tests.web.nginx import NAME, NGINX, nginx
 from tests.web.served import page_process
 from tests.web.sites import TOKEN
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(NGINX is None, reason="needs nginx"),
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = [*IN_CHROMIUM, pytest.mark.skipif(NGINX is None, reason="needs nginx")]
 
 
 @pytest.fixture(scope="module")
@@ -45,27 +39,6 @@ def port(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> 
         yield port
 
 
-def flags(certificate: Certificate) -> list[str]:
-    """Chromium that finds the name on this machine and trusts the certificate."""
-    key = subprocess.run(
-        ["openssl", "x509", "-in", certificate.chain, "-pubkey", "-noout"],
-        check=True, capture_output=True,
-    ).stdout  # fmt: skip
-    der = base64.b64decode(b"".join(key.splitlines()[1:-1]))
-    pin = base64.b64encode(hashlib.sha256(der).digest()).decode()
-    return [
-        f"--host-resolver-rules=MAP {NAME} 127.0.0.1",
-        f"--ignore-certificate-errors-spki-list={pin}",
-    ]
-
-
-@pytest.fixture(scope="module")
-def chromium(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A browser in which nobody is logged in."""
-    with browser(tmp_path_factory.mktemp("profile"), *flags(certificate)) as page:
-        yield page
-
-
 def ask(certificate: Certificate, port: int, method: str, path: str, **headers: str) -> int:
     """What the proxy answers to a program."""
     trusting = ssl.create_default_context(cafile=str(certificate.chain))
@@ -77,34 +50,22 @@ def ask(certificate: Certificate, port: int, method: str, path: str, **headers: 
     return status
 
 
-def log_in(page: Page, url: str, token: str = TOKEN) -> None:
-    page.call("Page.navigate", url=url)
-    page.wait("location.pathname === '/login' && document.readyState === 'complete'")
-    page.run("window.old = true")
-    page.call("Input.insertText", text=token)
-    page.press("Enter", "Enter", "\r")
-    page.wait("!window.old && document.readyState === 'complete'")
-
-
 def test_a_browser_logs_in_watches_and_logs_out_by_another_name(
-    certificate: Certificate, port: int, chromium: Page
+    certificate: Certificate, port: int, blank: Page
 ) -> None:
     url = f"https://{NAME}:{port}/"
-    log_in(chromium, url)
-    chromium.wait("location.pathname === '/'")
-    chromium.wait("document.getElementById('link').textContent === 'Live'")
-    chromium.wait("document.querySelectorAll('.camera').length === 2")
-    (cookie,) = chromium.call("Network.getCookies", urls=[url])["cookies"]
+    log_in(blank, url, TOKEN)
+    expect(blank.locator("#link")).to_have_text("Live")
+    expect(blank.locator(".camera")).to_have_count(2)
+    (cookie,) = blank.context.cookies(url)
     assert cookie["secure"]
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
     held = {"Cookie": f"{cookie['name']}={cookie['value']}"}
     assert ask(certificate, port, "GET", "/api/site", **held) == 200
-    chromium.run("document.querySelector('.bar form button').click()")
-    chromium.wait("location.pathname === '/login'")
-    assert chromium.call("Network.getCookies", urls=[url])["cookies"] == []
+    blank.locator(".bar form button").click()
+    blank.wait_for_url("**/login")
     assert ask(certificate, port, "GET", "/api/site", **held) == 401
-    assert chromium.complaints == []
 
 
 def test_other_names_and_origins_are_refused_behind_the_proxy_too(
@@ -115,10 +76,10 @@ def test_other_names_and_origins_are_refused_behind_the_proxy_too(
     assert ask(certificate, port, "GET", "/healthz") == 200
 
 
-def test_who_guesses_in_the_form_is_told_how_long_to_wait(port: int, chromium: Page) -> None:
-    problem = "document.getElementById('problem').textContent"
+def test_who_guesses_in_the_form_is_told_how_long_to_wait(port: int, chromium: Browser) -> None:
+    page = new_page(chromium)
     for _ in range(MOST_WRONG_EACH):
-        log_in(chromium, f"https://{NAME}:{port}/login", "not the token")
-        assert "not the token" in chromium.run(problem)
-    log_in(chromium, f"https://{NAME}:{port}/login")
-    assert "Too many" in chromium.run(problem)
+        log_in(page, f"https://{NAME}:{port}/login", "not the token")
+        expect(page.locator("#problem")).to_contain_text("not the token")
+    log_in(page, f"https://{NAME}:{port}/login", TOKEN)
+    expect(page.locator("#problem")).to_contain_text("Too many")

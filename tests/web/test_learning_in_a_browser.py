@@ -12,23 +12,19 @@ from typing import IO, Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 
 from stepvad.services.page import serve_page
 from stepvad.settings.file import load
 from stepvad.settings.token import token_of
 from stepvad.site.app import Site
 from stepvad.site.learning.schedule import RoundKind
-from tests.accessibility import violations
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, log_in, new_page, violations
 from tests.site.learning.recorded import record_clips
 from tests.site.sites import one_person, pose_camera
 from tests.video.servers import free_port, wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.ci,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = [*IN_CHROMIUM, pytest.mark.ci]
 
 SMALL_ROUND = """
 import sys
@@ -106,16 +102,8 @@ def threshold(ask: Callable[..., Any]) -> float | None:
     return cameras[0]["threshold"] if cameras else None
 
 
-def log_in(page: Page, site: RestartingSite) -> None:
-    page.call("Page.navigate", url=f"{site.settings.web.url}/login")
-    page.wait("document.activeElement?.name === 'token'")
-    page.call("Input.insertText", text=token_of(site.settings))
-    page.press("Enter", "Enter", "\r")
-    page.wait("location.pathname === '/' && !!document.querySelector('.camera')")
-
-
 def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
-    site: RestartingSite, tmp_path: Path
+    site: RestartingSite, chromium: Browser
 ) -> None:
     ask = asker(site)
     wait_until(lambda: threshold(ask) is not None, 180.0)  # it has learned and started again
@@ -125,15 +113,14 @@ def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
     wait_until(lambda: bool((ask("/api/events?open=false") or {}).get("events")), 120.0)
     before = threshold(ask)
     assert before is not None
-    with browser(tmp_path / "profile") as page:
-        log_in(page, site)
-        page.wait("document.getElementById('learning').textContent.includes('provisional')")
-        page.wait("!!document.querySelector('#list li[data-open=false] a')")
-        page.run("document.querySelector('#list li[data-open=false] a').click()")
-        page.wait("document.getElementById('event').open")
-        page.press("n", "KeyN", "n")  # this was normal
+    with new_page(chromium) as page:
+        log_in(page, site.settings.web.url, token_of(site.settings))
+        expect(page.locator("#learning")).to_contain_text("provisional")
+        page.locator("#list li[data-open=false] a").first.click()
+        expect(page.locator("#event")).to_be_visible()
+        page.keyboard.press("n")  # this was normal
         wait_until(lambda: (threshold(ask) or 0.0) > before, 60.0)
-        page.wait("document.getElementById('precision').textContent.includes('yard')")
+        expect(page.locator("#precision")).to_contain_text("yard")
         assert violations(page) == []
     (event,) = [one for one in ask("/api/events")["events"] if one["mark"] == "normal"]
     after = threshold(ask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from playwright.sync_api import Browser, Page, expect
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
 from stepvad.video.pixels import Image
 from stepvad.video.place_drawing import draw_place, drawing_bytes
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import CHROMIUM, complaints, log_in, new_page
 from tests.site.sites import Running, write_networks, write_site
 from tests.video.clips import write_images
 from tests.video.graphs import yolox_of_bright
@@ -23,7 +25,6 @@ from tests.video.servers import SLOWER, free_port, wait_until
 from tests.video.test_place_drawing import people
 from tests.web.people import browser_of, with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site
-from tests.web.test_in_a_browser import go, log_in
 
 PICTURES = os.environ.get("STEPVAD_TEST_PICTURES")
 """A directory for pictures of the page, to be looked at by people."""
@@ -115,46 +116,44 @@ def write_room(directory: Path, port: int) -> Path:
 
 def check_wall(page: Page) -> None:
     """The door is painted and the person is not."""
-    page.wait("document.querySelector('.camera').dataset.place === 'true'")
-    assert page.run(f"{LIT}(0.5, 0.8)") > 60, "the left side of the door"
-    assert page.run(f"{LIT}(0.75, 0.8)") > 60
-    assert page.run(f"{LIT}(0.625, 0.25)") > 60, "its top"
-    assert page.run(f"{LIT}(0.625, 0.8)") < 20, "within it"
-    assert page.run("document.querySelector('.people').getAttribute('aria-label')").endswith(
-        "on a drawing of the place"
-    )
+    expect(page.locator(".camera")).to_have_attribute("data-place", "true")
+    assert page.evaluate(f"{LIT}(0.5, 0.8)") > 60, "the left side of the door"
+    assert page.evaluate(f"{LIT}(0.75, 0.8)") > 60
+    assert page.evaluate(f"{LIT}(0.625, 0.25)") > 60, "its top"
+    assert page.evaluate(f"{LIT}(0.625, 0.8)") < 20, "within it"
+    said = re.compile("on a drawing of the place$")
+    expect(page.locator(".people")).to_have_attribute("aria-label", said)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_camera_draws_its_place_and_the_page_paints_it(tmp_path: Path) -> None:
+def test_a_camera_draws_its_place_and_the_page_paints_it(tmp_path: Path, chromium: Browser) -> None:
     port = free_port()
     settings = write_room(tmp_path, port)
     assert tomllib.loads(settings.read_text())["cameras"][0]["draw_place"]
     file = tmp_path / "site-data" / PLACES / "room.png"
-    with Running(settings) as site, browser(tmp_path / "profile") as page:
+    with Running(settings) as site, new_page(chromium) as page:
         wait_until(file.exists, 90 * SLOWER)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         first = file.stat().st_mtime_ns
         assert file.read_bytes() == to_png(edges_of_the_empty_room(), (SIDE, SIDE))
-        log_in(page, f"http://127.0.0.1:{port}/")
-        page.complaints.clear()
+        log_in(page, f"http://127.0.0.1:{port}/", TOKEN)
         check_wall(page)
-        loaded = sum("/place?" in url for url in page.requests)
+        loaded = sum("/place?" in one.url for one in page.requests())
         if PICTURES:
-            page.picture(Path(PICTURES) / "place-wall.png")
+            page.screenshot(path=f"{PICTURES}/place-wall.png")
         assert loaded == 1
-        gone = page.run(
-            "fetch('/api/cameras/room/place', {method: 'DELETE'}).then((a) => a.status)", wait=True
+        gone = page.evaluate(
+            "fetch('/api/cameras/room/place', {method: 'DELETE'}).then((a) => a.status)"
         )
         assert gone == 204
-        page.wait("document.querySelector('.camera').dataset.place === 'false'")
+        expect(page.locator(".camera")).to_have_attribute("data-place", "false")
         wait_until(lambda: file.exists() and file.stat().st_mtime_ns != first, 60 * SLOWER)
         check_wall(page)
-        go(page, f"http://127.0.0.1:{port}/settings")
-        page.wait("!document.getElementById('draw-again').hidden")
-        assert page.run("document.querySelector('[name=draw_place]').checked")
-        assert page.complaints == []
+        page.goto(f"http://127.0.0.1:{port}/settings")
+        expect(page.locator("#draw-again")).to_be_visible()
+        expect(page.locator("[name=draw_place]")).to_be_checked()
+        assert complaints(page) == []
         assert site.stop() == 0
 
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from playwright.sync_api import Browser, Page, Position, expect
 
 from stepvad.detector import Detector
 from stepvad.formats import write_clip
 from stepvad.intake import demo
 from stepvad.settings.file import load
-from tests.accessibility import violations
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, complaints, log_in, new_page, resize, violations
 from tests.report.pages import joined_walkers
 from tests.site.sites import Running, one_person
 from tests.video.servers import free_port, wait_until
 from tests.web.feeding import living
 from tests.web.sites import TOKEN
-from tests.web.test_in_a_browser import go, log_in, resize
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = IN_CHROMIUM
 
+Scheme = Literal["light", "dark"]
 BEFORE = f"""\
 # Our mill. Ask Ada before you change this.
 name = "mill"
@@ -92,91 +92,74 @@ def mill(tmp_path: Path) -> Mill:
 
 
 @pytest.fixture
-def page(mill: Mill, tmp_path: Path) -> Iterator[Page]:
+def page(mill: Mill, chromium: Browser) -> Iterator[Page]:
     """A browser on the settings page of the running mill."""
     with Running(mill.file) as running:
         log = running.log
         wait_until(lambda: "is watching" in log.read_text(), 60)
-        with browser(tmp_path / "profile") as page:
-            log_in(page, mill.url)
+        with new_page(chromium) as page:
+            log_in(page, mill.url, TOKEN)
             open_settings(page, mill)
             yield page
-            page.run("window.onbeforeunload = null")
         assert running.stop() == 0, log.read_text()
 
 
 def open_settings(page: Page, mill: Mill) -> None:
-    go(page, f"{mill.url}settings")
-    page.wait("!document.getElementById('parts').hidden")
+    page.goto(f"{mill.url}settings")
+    expect(page.locator("#parts")).to_be_visible()
 
 
-def fill(page: Page, where: str, text: str) -> None:
-    """Type into a field that has something else."""
-    page.run(
-        f"document.querySelector('{where}').focus(); document.querySelector('{where}').select()"
-    )
-    page.call("Input.insertText", text=text)
+def place(page: Page, x: float, y: float) -> Position:
+    """Where in the drawing fractions of it are."""
+    box = page.locator("#picture").bounding_box()
+    assert box is not None
+    return {"x": x * box["width"], "y": y * box["height"]}
 
 
-def click(page: Page, where: str) -> None:
-    page.run(f"document.querySelector('{where}').click()")
-
-
-def point(page: Page, x: float, y: float) -> None:
-    """Click into the picture, at fractions of it, with a real mouse."""
-    page.run("document.getElementById('picture').scrollIntoView({block: 'center'})")
-    box = page.run(
-        "(() => { const b = document.getElementById('picture').getBoundingClientRect();"
-        " return [b.left, b.top, b.width, b.height]; })()"
-    )
-    at = {"x": box[0] + x * box[2], "y": box[1] + y * box[3], "button": "left", "clickCount": 1}
-    for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, **at)
-
-
-def shoot(page: Page, name: str, width: int = 1280, scheme: str = "light") -> None:
+def shoot(page: Page, name: str, width: int = 1280, scheme: Scheme = "light") -> None:
     if PICTURES:
-        resize(page, width, scheme)
-        page.picture(Path(PICTURES) / f"{name}-{width}-{scheme}.png")
+        resize(page, width)
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=f"{PICTURES}/{name}-{width}-{scheme}.png", full_page=True)
         resize(page, 1280)
+        page.emulate_media(color_scheme="light")
 
 
-STARTED = (
-    "fetch('/api/site').then((one) => one.json()).then((site) => { "
-    "document.body.dataset.started = Date.now() / 1000 - site.uptime_s; }).catch(() => {})"
-)
-"""When the site started; how long it runs may be the same before and after a restart."""
+def started(page: Page) -> float:
+    """When the site started; how long it runs may be the same before and after a restart."""
+    asked = "fetch('/api/site').then((one) => one.json()).catch(() => null)"
+    while (site := page.evaluate(asked)) is None:
+        page.wait_for_timeout(100)
+    return time.time() - float(site["uptime_s"])
 
 
 def save(page: Page) -> None:
     """Save and wait until the site has started again and is back."""
-    page.run("document.body.dataset.saved = ''; delete document.body.dataset.started")
-    page.wait(f"({STARTED}, !!document.body.dataset.started)")
-    before = page.run("Number(document.body.dataset.started)")
-    click(page, "#save")
-    page.wait(
-        "!!document.body.dataset.saved || document.getElementById('said').classList.contains('bad')"
-    )
-    assert not page.run("document.querySelector('#said.bad')?.textContent")
-    page.wait(f"({STARTED}, Number(document.body.dataset.started)) > {before + 0.5}")
-    page.wait("document.getElementById('link').textContent === 'Live'")
+    before = started(page)
+    page.locator("#save").click()
+    expect(page.locator("body[data-saved]:not([data-saved='']), #said.bad")).to_be_attached()
+    expect(page.locator("#said.bad")).not_to_be_attached()
+    while started(page) <= before + 0.5:
+        page.wait_for_timeout(100)
+    expect(page.locator("#link")).to_have_text("Live")
+    page.evaluate("document.body.dataset.saved = ''")
 
 
 def add(page: Page, name: str, zone: str, hours: str) -> None:
     """Add a camera as a newcomer would: address, try, draw, name."""
-    click(page, "#add-camera")
-    fill(page, "[name=url]", f"{name}.parquet")
-    click(page, "#try")
-    page.wait("document.getElementById('tried').textContent.startsWith('It works: ')")
-    click(page, "#new-zone")
+    page.locator("#add-camera").click()
+    page.fill("[name=url]", f"{name}.parquet")
+    page.locator("#try").click()
+    expect(page.locator("#tried")).to_have_text(re.compile("^It works: "))
+    page.locator("#new-zone").click()
     for corner in CORNERS:
-        point(page, *corner)
-    fill(page, "#zones .zone-name", zone)
-    fill(page, "[name=name]", name)
-    fill(page, "[name=rate]", "12.5")
-    fill(page, "[name=threshold]", "20")
-    fill(page, "[name=hours]", hours)
-    click(page, "[name=loop]")
+        page.locator("#picture").click(position=place(page, *corner))
+    page.fill("#zones .zone-name", zone)
+    page.fill("[name=name]", name)
+    page.fill("[name=rate]", "12.5")
+    page.fill("[name=threshold]", "20")
+    page.fill("[name=hours]", hours)
+    page.locator("[name=loop]").click()
 
 
 @pytest.mark.ci
@@ -188,7 +171,7 @@ def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
     shoot(page, "five")
     shoot(page, "five", 390)
     shoot(page, "five", 1280, "dark")
-    assert page.run("document.getElementById('changes').textContent") == "5 changes not saved"
+    expect(page.locator("#changes")).to_have_text("5 changes not saved")
     assert mill.file.read_text() == mill.text
     save(page)
     new = "".join(
@@ -197,178 +180,145 @@ def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
     assert mill.file.read_text() == mill.text.replace("[sinks.file]", f"{new}[sinks.file]")
     assert (mill.file.parent / "site.toml.before").read_text() == mill.text
     assert len(load(mill.file).cameras) == 6
-    assert page.run("document.querySelectorAll('#camera-list li').length") == 6
-    states = "[...document.querySelectorAll('#camera-list .small:last-child')]"
-    page.wait(f"{states}.every((one) => one.textContent.startsWith('online'))")
+    expect(page.locator("#camera-list li")).to_have_count(6)
+    states = page.locator("#camera-list .small:last-child")
+    expect(states).to_have_text([re.compile("^online")] * 6)
     log = (mill.file.parent / "log.txt").read_text()
     assert "the site restarts with new settings" in log
     assert "restarting in" not in log  # it counts as no crash
-    click(page, "[data-camera=yard]")
-    page.wait("document.querySelector('#zones fieldset').dataset.zone === 'ramp'")
-    page.wait("document.getElementById('veil').hidden")
-    page.wait("document.getElementById('picture').dataset.people === '1'")
+    page.locator("[data-camera=yard]").click()
+    expect(page.locator("#zones fieldset")).to_have_attribute("data-zone", "ramp")
+    expect(page.locator("#veil")).to_be_hidden()
+    expect(page.locator("#picture")).to_have_attribute("data-people", "1")
     shoot(page, "saved")
-    assert page.complaints == [] or all(
-        "WebSocket" in one or "ERR_" in one for one in page.complaints
-    )
+    assert all("WebSocket" in one or "ERR_" in one for one in complaints(page))
 
 
-def said(page: Page) -> str:
-    return str(page.run("document.getElementById('said').innerText"))
-
-
-def refused(page: Page) -> str:
-    """Save what the site will not take; what it says."""
-    click(page, "#save")
-    page.wait("document.getElementById('said').classList.contains('bad')")
-    return said(page)
+def check_refused(page: Page, words: str) -> None:
+    """Save what the site will not take."""
+    page.locator("#save").click()
+    expect(page.locator("#said.bad")).to_contain_text(words)
 
 
 def test_a_broken_edit_is_refused_with_the_line(page: Page, mill: Mill) -> None:
-    fill(page, "[name=rate]", "-3")
-    words = refused(page)
-    assert "Line 9: cameras.rate: expected greater than 0, got -3" in words
-    assert "rate = -3" in words
+    page.fill("[name=rate]", "-3")
+    check_refused(page, "Line 9: cameras.rate: expected greater than 0, got -3")
+    expect(page.locator("#said")).to_contain_text("rate = -3")
     shoot(page, "refused")
     shoot(page, "refused", 390)
-    fill(page, "[name=rate]", "12.5")
-    page.wait("document.getElementById('unsaved').hidden")
-    fill(page, "[name=hours]", "8 to 18")
-    assert "Line 10: cameras.hours: expected hours as HH:MM-HH:MM, got '8 to 18'" in refused(page)
-    fill(page, "[name=hours]", "")
-    fill(page, "[name=credentials]", "admin:tops3cret")
-    assert "expected env:NAME or file:PATH, got something else" in refused(page)
-    click(page, "#new-zone")
-    assert "zone-1 of gate needs at least 3 corners" in refused(page)
+    page.fill("[name=rate]", "12.5")
+    expect(page.locator("#unsaved")).to_be_hidden()
+    page.fill("[name=hours]", "8 to 18")
+    check_refused(page, "Line 10: cameras.hours: expected hours as HH:MM-HH:MM, got '8 to 18'")
+    page.fill("[name=hours]", "")
+    page.fill("[name=credentials]", "admin:tops3cret")
+    check_refused(page, "expected env:NAME or file:PATH, got something else")
+    page.locator("#new-zone").click()
+    check_refused(page, "zone-1 of gate needs at least 3 corners")
     assert mill.file.read_text() == mill.text
-    click(page, "#discard")
-    page.wait("document.getElementById('unsaved').hidden")
+    page.locator("#discard").click()
+    expect(page.locator("#unsaved")).to_be_hidden()
 
     text = mill.text.replace("rate = 12.5", "ratte = 12.5")
-    page.run("document.getElementById('text').focus()")
-    page.run("document.getElementById('text').select()")
-    page.call("Input.insertText", text=text)
-    click(page, "#save-text")
-    answer = "document.getElementById('text-answer').innerText"
-    page.wait(f"{answer}.includes(\"Line 9: cameras.ratte: expected a known key, got 'ratte'\")")
-    assert page.run("document.querySelector('#numbers .bad').textContent.trim()") == "9"
-    chosen = "text.value.slice(text.selectionStart, text.selectionEnd)"
-    assert page.run(
-        f"(() => {{ const text = document.getElementById('text'); return {chosen}; }})()"
-    ) == ("ratte = 12.5")
+    page.fill("#text", text)
+    page.locator("#save-text").click()
+    said = "Line 9: cameras.ratte: expected a known key, got 'ratte'"
+    expect(page.locator("#text-answer")).to_contain_text(said)
+    expect(page.locator("#numbers .bad")).to_have_text("9")
+    chosen = "(text) => text.value.slice(text.selectionStart, text.selectionEnd)"
+    assert page.locator("#text").evaluate(chosen) == "ratte = 12.5"
     shoot(page, "text-refused")
     assert mill.file.read_text() == mill.text
-    page.run("document.getElementById('text').focus(); document.getElementById('text').select()")
-    page.call("Input.insertText", text=mill.text)
 
 
 def test_a_change_by_hand_meanwhile_is_said_and_kept(page: Page, mill: Mill) -> None:
-    fill(page, "[name=rate]", "10")
+    page.fill("[name=rate]", "10")
     by_hand = mill.text.replace("# fitted in May", "# fitted in June")
     mill.file.write_text(by_hand)
-    words = refused(page)
-    assert "was changed since" in words
-    assert "Load it again" in words
+    check_refused(page, "was changed since")
+    expect(page.locator("#said")).to_contain_text("Load it again")
     assert mill.file.read_text() == by_hand
-    click(page, "#discard")
-    page.wait("document.getElementById('text').value.includes('fitted in June')")
+    page.locator("#discard").click()
+    expect(page.locator("#text")).to_have_value(re.compile("fitted in June"))
     mill.file.write_text(mill.text.replace("rate = 12.5", "rate = fast"))
     open_settings(page, mill)
-    answer = "document.getElementById('text-answer').innerText"
-    page.wait(f"{answer}.includes('The file was edited by hand and has an error')")
-    assert "Line 9: expected TOML" in page.run(answer)
-    assert page.run("document.getElementById('cameras').hidden")
+    answer = page.locator("#text-answer")
+    expect(answer).to_contain_text("The file was edited by hand and has an error")
+    expect(answer).to_contain_text("Line 9: expected TOML")
+    expect(page.locator("#cameras")).to_be_hidden()
     mill.file.write_text(mill.text)
 
 
 def test_zones_are_drawn_by_keyboard_moved_undone_and_deleted(page: Page, mill: Mill) -> None:
-    page.run("document.getElementById('new-zone').focus()")
-    page.press("Enter", "Enter", "\r")
+    page.locator("#new-zone").press("Enter")
     for _ in range(3):
-        page.run("document.querySelector('#zones fieldset .zone-bar button').focus()")
-        page.press("Enter", "Enter", "\r")
+        page.locator("#zones fieldset .zone-bar button").first.press("Enter")
     numbers = [0.1, 0.2, 0.6, 0.2, 0.6, 0.9]
+    fields = page.locator(".corners input")
     for n, number in enumerate(numbers):
-        field = f"document.querySelectorAll('.corners input')[{n}]"
-        page.run(f"{field}.focus(); {field}.select()")
-        page.call("Input.insertText", text=str(number))
-        page.press("Tab", "Tab")
-    page.run("document.querySelector('.zone-when').value = 'never'")
-    page.run("document.querySelector('.zone-when').dispatchEvent(new Event('change'))")
-    drag(page, (0.6, 0.9), (0.7, 0.95))
-    corners = "[...document.querySelectorAll('.corners input')].map((one) => Number(one.value))"
-    assert page.run(corners) == [0.1, 0.2, 0.6, 0.2, 0.7, 0.95]
-    click(page, "#undo")
-    assert page.run(corners) == numbers
+        fields.nth(n).fill(str(number))
+        fields.nth(n).press("Tab")
+    page.select_option(".zone-when", "never")
+    page.locator("#picture").drag_to(
+        page.locator("#picture"),
+        source_position=place(page, 0.6, 0.9),
+        target_position=place(page, 0.7, 0.95),
+    )
+    corners = "(all) => all.map((one) => Number(one.value))"
+    assert fields.evaluate_all(corners) == [0.1, 0.2, 0.6, 0.2, 0.7, 0.95]
+    page.locator("#undo").click()
+    assert fields.evaluate_all(corners) == numbers
     shoot(page, "zone", 390)
     save(page)
     zone = "zones.zone-1 = [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]\nzone_hours.zone-1 = []\n"
     assert mill.file.read_text() == mill.text.replace("rate = 12.5\n", f"rate = 12.5\n{zone}")
-    fill(page, "#zones .zone-name", "pond")
+    page.fill("#zones .zone-name", "pond")
     save(page)
     assert mill.file.read_text() == mill.text.replace(
         "rate = 12.5\n", "rate = 12.5\n" + zone.replace("zone-1", "pond")
     )
-    page.run("[...document.querySelectorAll('#zones button')].at(-1).click()")
+    page.locator("#zones button").last.click()
     save(page)
     assert mill.file.read_text() == mill.text
 
 
-def drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
-    page.run("document.getElementById('picture').scrollIntoView({block: 'center'})")
-    box = page.run(
-        "(() => { const b = document.getElementById('picture').getBoundingClientRect();"
-        " return [b.left, b.top, b.width, b.height]; })()"
-    )
-    for kind, (x, y) in (
-        ("mousePressed", start),
-        ("mouseMoved", end),
-        ("mouseReleased", end),
-    ):
-        at = {"x": box[0] + x * box[2], "y": box[1] + y * box[3], "button": "left"}
-        page.call("Input.dispatchMouseEvent", type=kind, clickCount=1, **at)
-
-
 def test_a_sink_is_tested_and_a_camera_that_does_not_answer_is_said(page: Page, mill: Mill) -> None:
-    click(page, "[data-sink=file] button")
-    told = "document.querySelector('[data-sink=file] .answer').textContent"
-    page.wait(f"{told} && !{told}.startsWith('Sending')")
-    assert page.run(told) == "Sent: file accepted a test event and its end"
+    page.locator("[data-sink=file] button").click()
+    answer = page.locator("[data-sink=file] .answer")
+    expect(answer).to_have_text("Sent: file accepted a test event and its end")
     assert len((mill.file.parent / "events.jsonl").read_text().splitlines()) >= 2
-    fill(page, "[name=url]", "none.parquet")
-    click(page, "#try")
-    tried = "document.getElementById('tried').textContent"
-    page.wait(f"{tried}.startsWith('No picture: ')")
-    assert "No such file" in page.run(tried)
-    fill(page, "[name=url]", "ftp://host/stream")
-    click(page, "#try")
-    page.wait(f"{tried}.includes('expected one of')")
-    click(page, "#discard")
+    page.fill("[name=url]", "none.parquet")
+    page.locator("#try").click()
+    tried = page.locator("#tried")
+    expect(tried).to_have_text(re.compile("^No picture: .*No such file"))
+    page.fill("[name=url]", "ftp://host/stream")
+    page.locator("#try").click()
+    expect(tried).to_contain_text("expected one of")
 
 
-def test_a_site_without_a_file_says_so(small_model: Detector, tmp_path: Path) -> None:
-    for part in ("site", "profile"):
-        (tmp_path / part).mkdir()
+def test_a_site_without_a_file_says_so(
+    small_model: Detector, tmp_path: Path, chromium: Browser
+) -> None:
     clips = {"yard": joined_walkers(1, seed=4)}
-    with (
-        living(tmp_path / "site", small_model, clips) as (_, server),
-        browser(tmp_path / "profile") as page,
-    ):
-        log_in(page, server.url)
-        page.run("document.querySelector('nav a[href=\\'/settings\\']').click()")
-        page.wait("location.pathname === '/settings'")
-        page.wait("!document.getElementById('no-file').hidden")
-        words = page.run("document.getElementById('no-file').textContent")
-        assert words.startswith("There is no settings file")
-        assert page.run("document.getElementById('parts').hidden")
+    with living(tmp_path, small_model, clips) as (_, server), new_page(chromium) as page:
+        log_in(page, server.url, TOKEN)
+        page.locator("nav a[href='/settings']").click()
+        page.wait_for_url("**/settings")
+        expect(page.locator("#no-file")).to_contain_text("There is no settings file")
+        expect(page.locator("#parts")).to_be_hidden()
 
 
 def test_it_fits(page: Page) -> None:
-    click(page, "#new-zone")
-    for width, scheme in ((1280, "light"), (390, "light"), (390, "dark"), (1280, "dark")):
-        resize(page, width, scheme)
-        assert page.run("document.documentElement.scrollWidth") <= width
-        assert page.run("document.getElementById('save').getBoundingClientRect().right") <= width
+    page.locator("#new-zone").click()
+    views: list[tuple[int, Scheme]] = [
+        (1280, "light"), (390, "light"), (390, "dark"), (1280, "dark"),
+    ]  # fmt: skip
+    for width, scheme in views:
+        resize(page, width)
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        box = page.locator("#save").bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width
         assert violations(page) == []
-    assert page.complaints == []
-    click(page, "#discard")
+    assert complaints(page) == []

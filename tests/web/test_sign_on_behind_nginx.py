@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from playwright.sync_api import Browser, expect
 
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, complaints, new_page
 from tests.video.servers import free_port
 from tests.web.certificates import Certificate, make_certificate
 from tests.web.nginx import NAME, NGINX, SIGN_ON_GUIDE, nginx
 from tests.web.served import page_process
-from tests.web.test_behind_nginx import flags
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(NGINX is None, reason="needs nginx"),
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = [*IN_CHROMIUM, pytest.mark.skipif(NGINX is None, reason="needs nginx")]
 PORTAL = "https://login.example.org/"
 GROUPS = {"eva": "operations", "ben": "guards,visitors", "zoe": ""}
 
@@ -146,22 +142,16 @@ def test_a_stranger_beside_the_proxy_is_not_believed(front: Front) -> None:
         line.close()
 
 
-def test_a_browser_watches_until_the_proxy_lets_it_no_more(front: Front, tmp_path: Path) -> None:
-    url = f"https://{NAME}:{front.port}/"
-    with browser(tmp_path / "profile", *flags(front.certificate)) as page:
-        page.call("Network.setCookie", name="sso", value="ben", url=url)
-        page.call("Page.navigate", url=url)
-        page.wait("document.getElementById('link')?.textContent === 'Live'")
-        page.wait("document.body.dataset.role === 'judge'")
-        assert page.run("document.getElementById('me').textContent") == "ben"
-        logout = "document.querySelector('.bar form')"
-        assert page.run(f"getComputedStyle({logout}).display") == "none"
-        assert page.complaints == []
-        front.stand_in.gone = frozenset({"ben"})
-        wait_for_the_end(page)
-
-
-def wait_for_the_end(page: Page) -> None:
-    """Until the wall is lost, which takes the page up to a minute to find out."""
-    page.wait("document.getElementById('link').textContent !== 'Live'")
-    assert page.run("!document.getElementById('lost').hidden")
+def test_a_browser_watches_until_the_proxy_lets_it_no_more(front: Front, chromium: Browser) -> None:
+    url, page = f"https://{NAME}:{front.port}/", new_page(chromium)
+    page.context.add_cookies([{"name": "sso", "value": "ben", "url": url}])
+    page.goto(url)
+    expect(page.locator("#link")).to_have_text("Live")
+    expect(page.locator("body")).to_have_attribute("data-role", "judge")
+    expect(page.locator("#me")).to_have_text("ben")
+    expect(page.locator(".bar form")).to_be_hidden()
+    assert complaints(page) == []
+    front.stand_in.gone = frozenset({"ben"})
+    # the page takes up to a minute to find out
+    expect(page.locator("#link")).not_to_have_text("Live")
+    expect(page.locator("#lost")).to_be_visible()

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from playwright.sync_api import Browser, Page, expect
 
 from stepvad.accounts.accounts import Accounts, link_path
 from stepvad.web import serve
-from tests.accessibility import violations
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import IN_CHROMIUM, complaints, new_page, resize, violations
 from tests.web.people import PASSWORD, with_people
 from tests.web.sites import Site, happen, site
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
-COMPLETE = "document.readyState === 'complete'"
-NAMES = "[...document.querySelectorAll('#list strong')].map((one) => one.textContent).join()"
-SAID = "document.getElementById('said').textContent"
-FOCUS = "document.activeElement.ariaLabel || document.activeElement.textContent.trim()"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with browser(tmp_path_factory.mktemp("profile")) as page:
-        yield page
+pytestmark = IN_CHROMIUM
 
 
 @contextmanager
@@ -48,66 +37,57 @@ def accounts(tmp_path: Path) -> Iterator[Accounts]:
 
 
 @pytest.fixture
-def mill(tmp_path: Path, accounts: Accounts, chromium: Page) -> Iterator[tuple[Site, str]]:
-    """A site with one user per role, and a browser without complaints."""
+def mill(tmp_path: Path, accounts: Accounts) -> Iterator[tuple[Site, str]]:
+    """A site with one user per role."""
     with_people(accounts)
     with served(tmp_path, accounts) as made:
         yield made
-        chromium.call("Page.navigate", url="about:blank")
 
 
-def go(page: Page, url: str, width: int = 1280, scheme: str = "light") -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    page.call("Emulation.setEmulatedMedia", features=features)
-    page.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=width, height=800, deviceScaleFactor=1, mobile=False,
-    )  # fmt: skip
-    page.call("Page.navigate", url="about:blank")
-    page.call("Page.navigate", url=url)
-    page.wait(f"location.href !== 'about:blank' && {COMPLETE}")
+@pytest.fixture
+def page(mill: tuple[Site, str], blank: Page) -> Page:
+    """A browser in which nobody is logged in."""
+    return blank
 
 
 def type_into(page: Page, *texts: str) -> None:
     """Fill in the fields from the one with the focus on, then press Enter."""
+    expect(page.locator("input:focus")).to_be_visible()
     for number, text in enumerate(texts):
         if number:
-            page.press("Tab", "Tab", number=9)
-        page.call("Input.insertText", text=text)
-    page.run("window.old = true")
-    page.press("Enter", "Enter", "\r")
+            page.keyboard.press("Tab")
+        page.keyboard.insert_text(text)
+    page.keyboard.press("Enter")
 
 
 def log_in(page: Page, url: str, name: str) -> None:
-    page.call("Network.clearBrowserCookies")
-    go(page, f"{url}/")
-    page.wait(f"location.pathname === '/login' && {COMPLETE}")
-    type_into(page, name, PASSWORD)
-    page.wait(f"location.pathname === '/' && {COMPLETE} && !!document.body.dataset.role")
-    page.complaints.clear()
+    page.goto(f"{url}/")
+    with page.expect_navigation():
+        type_into(page, name, PASSWORD)
+    expect(page.locator("body")).to_have_attribute("data-role", re.compile("."))
 
 
-def shown(page: Page, selector: str) -> bool:
-    style = f"getComputedStyle(document.querySelector({selector!r})).display"
-    return bool(page.run(style) != "none")
+def open_users(page: Page, url: str) -> None:
+    """As an administrator."""
+    log_in(page, url, "ada")
+    page.goto(f"{url}/users")
+    expect(page.locator("#list strong")).to_have_text(["ada", "jan", "lena"])
 
 
 def test_a_new_site_is_opened_by_its_link(
-    chromium: Page, accounts: Accounts, tmp_path: Path
+    accounts: Accounts, tmp_path: Path, chromium: Browser
 ) -> None:
     key = accounts.first_link()
     assert key is not None
-    with served(tmp_path, accounts) as (_, url):
-        chromium.call("Network.clearBrowserCookies")
-        go(chromium, url + link_path(key))
-        assert violations(chromium) == []
-        type_into(chromium, "eva", PASSWORD)
-        chromium.wait(f"location.pathname === '/' && {COMPLETE} && !!document.body.dataset.role")
-        assert chromium.run("document.body.dataset.role") == "administer"
-        assert chromium.run("document.getElementById('me').textContent") == "eva"
-        go(chromium, url + link_path(key))
-        assert "has been used" in chromium.run("document.body.textContent")
-        chromium.call("Page.navigate", url="about:blank")
+    with served(tmp_path, accounts) as (_, url), new_page(chromium) as page:
+        page.goto(url + link_path(key))
+        assert violations(page) == []
+        with page.expect_navigation():
+            type_into(page, "eva", PASSWORD)
+        expect(page.locator("body")).to_have_attribute("data-role", "administer")
+        expect(page.locator("#me")).to_have_text("eva")
+        page.goto(url + link_path(key))
+        expect(page.locator("body")).to_contain_text("has been used")
 
 
 @pytest.mark.parametrize(
@@ -115,120 +95,122 @@ def test_a_new_site_is_opened_by_its_link(
     [("lena", False, False), ("jan", True, False), ("ada", True, True)],
 )
 def test_the_page_shows_what_a_role_may_do(
-    chromium: Page, mill: tuple[Site, str], name: str, marks: bool, deletes: bool
+    page: Page, mill: tuple[Site, str], name: str, marks: bool, deletes: bool
 ) -> None:
     one = happen(mill[0], 1)
-    log_in(chromium, mill[1], name)
-    chromium.run(f"location.hash = 'event/{one.id}'")
-    chromium.wait("document.getElementById('event').open")
-    assert shown(chromium, "#event .mark-normal") == marks
-    assert shown(chromium, "#event .delete") == deletes
-    assert shown(chromium, ".bar nav a[href='/users']") == deletes
+    log_in(page, mill[1], name)
+    page.evaluate(f"location.hash = 'event/{one.id}'")
+    expect(page.locator("#event")).to_be_visible()
+    expect(page.locator("#event .mark-normal")).to_be_visible(visible=marks)
+    expect(page.locator("#event .delete")).to_be_visible(visible=deletes)
+    expect(page.locator(".bar nav a[href='/users']")).to_be_visible(visible=deletes)
+    complaints(page)  # there is no explanation
 
 
 def test_users_are_managed_by_keyboard(
-    chromium: Page, mill: tuple[Site, str], accounts: Accounts
+    page: Page, mill: tuple[Site, str], accounts: Accounts
 ) -> None:
-    log_in(chromium, mill[1], "ada")
-    go(chromium, f"{mill[1]}/users")
-    chromium.wait(f"{NAMES} === 'ada,jan,lena'")
-    chromium.run("document.querySelector('#add input').focus()")
-    type_into(chromium, "zoe")
-    chromium.wait(f"{NAMES} === 'ada,jan,lena,zoe'")
-    chromium.wait("!document.getElementById('one-time').hidden")
-    assert chromium.run(FOCUS) == "Copy"
-    link = chromium.run("document.getElementById('link-url').value")
+    open_users(page, mill[1])
+    names, said, sure = page.locator("#list strong"), page.locator("#said"), page.locator("#sure")
+    page.locator("#add input").focus()
+    type_into(page, "zoe")
+    expect(names).to_have_text(["ada", "jan", "lena", "zoe"])
+    expect(page.locator("#one-time")).to_be_visible()
+    expect(page.locator("#copy")).to_be_focused()
+    link = page.locator("#link-url").input_value()
     assert accounts.link(link.partition("=")[2]) is not None
-    chromium.press("Enter", "Enter", "\r")
-    chromium.wait("document.getElementById('copy').textContent === 'Copied'")
-    row = "document.querySelector('[data-name=zoe]')"
-    chromium.run(f"{row}.querySelector('select').focus()")
-    chromium.press("ArrowDown", "ArrowDown", number=40)
-    chromium.wait(f"{SAID} === 'zoe may judge now.'")
+    page.keyboard.press("Enter")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    page.locator("[data-name=zoe] select").focus()
+    page.keyboard.press("ArrowDown")
+    expect(said).to_have_text("zoe may judge now.")
     assert accounts.account("zoe").role == "judge"
+    remove = page.get_by_label("Remove zoe", exact=True)
     for _ in range(2):
-        chromium.press("Tab", "Tab", number=9)
-    assert chromium.run(FOCUS) == "Remove zoe"
-    chromium.press("Enter", "Enter", "\r")
-    chromium.wait("document.getElementById('sure').open")
-    chromium.press("Escape", "Escape", number=27)
-    chromium.wait("!document.getElementById('sure').open")
+        page.keyboard.press("Tab")
+    expect(remove).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(sure).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(sure).to_be_hidden()
     assert accounts.find("zoe") is not None
-    assert chromium.run(FOCUS) == "Remove zoe"
-    chromium.press("Enter", "Enter", "\r")
-    chromium.wait("document.getElementById('sure').open")
-    chromium.wait(f"({FOCUS}) === 'Remove zoe?'")
+    expect(remove).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(sure.get_by_text("Remove zoe?")).to_be_focused()
     for button in ("Keep", "Remove"):
-        chromium.press("Tab", "Tab", number=9)
-        chromium.wait(f"({FOCUS}) === '{button}'")
-    chromium.press("Enter", "Enter", "\r")
-    chromium.wait(f"{SAID} === 'zoe is removed and logged out.' && {NAMES} === 'ada,jan,lena'")
+        page.keyboard.press("Tab")
+        expect(sure.get_by_role("button", name=button)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(said).to_have_text("zoe is removed and logged out.")
+    expect(names).to_have_text(["ada", "jan", "lena"])
     assert accounts.find("zoe") is None
-    entries = chromium.run("document.getElementById('entries').textContent")
-    assert "ada removed user zoe" in entries
-    assert "ada added user zoe: look" in entries
-    assert chromium.complaints == []
+    expect(page.locator("#entries")).to_contain_text("ada removed user zoe")
+    expect(page.locator("#entries")).to_contain_text("ada added user zoe: look")
 
 
 def test_a_late_word_of_the_last_question_does_not_answer_the_next(
-    chromium: Page, mill: tuple[Site, str], accounts: Accounts
+    page: Page, mill: tuple[Site, str], accounts: Accounts
 ) -> None:
     """A browser reports that a dialog was closed when it has time to."""
-    log_in(chromium, mill[1], "ada")
-    go(chromium, f"{mill[1]}/users")
-    chromium.wait(f"{NAMES} === 'ada,jan,lena'")
-    chromium.run("document.querySelector('[data-name=jan] .remove').click()")
-    chromium.wait("document.getElementById('sure').open")
-    chromium.run("document.getElementById('sure').dispatchEvent(new Event('close'))")
-    chromium.run("document.querySelector('#sure button[value=yes]').click()")
-    chromium.wait(f"{SAID} === 'jan is removed and logged out.' && {NAMES} === 'ada,lena'")
+    open_users(page, mill[1])
+    page.locator("[data-name=jan] .remove").click()
+    expect(page.locator("#sure")).to_be_visible()
+    page.locator("#sure").dispatch_event("close")
+    page.locator("#sure button[value=yes]").click()
+    expect(page.locator("#said")).to_have_text("jan is removed and logged out.")
+    expect(page.locator("#list strong")).to_have_text(["ada", "lena"])
     assert accounts.find("jan") is None
 
 
-def test_a_name_that_is_taken_is_said(chromium: Page, mill: tuple[Site, str]) -> None:
-    log_in(chromium, mill[1], "ada")
-    go(chromium, f"{mill[1]}/users")
-    chromium.wait(f"{NAMES} === 'ada,jan,lena'")
-    chromium.run("document.querySelector('#add input').focus()")
-    type_into(chromium, "jan")
-    chromium.wait(f"{SAID}.includes('taken')")
-    assert chromium.run("document.activeElement.name") == "name"
-    assert chromium.run("document.getElementById('one-time').hidden")
-    assert chromium.run("document.querySelector('[data-name=ada] .remove').disabled")
+def test_a_name_that_is_taken_is_said(page: Page, mill: tuple[Site, str]) -> None:
+    open_users(page, mill[1])
+    page.locator("#add input").focus()
+    type_into(page, "jan")
+    expect(page.locator("#said")).to_contain_text("taken")
+    expect(page.locator("#add [name=name]")).to_be_focused()
+    expect(page.locator("#one-time")).to_be_hidden()
+    expect(page.locator("[data-name=ada] .remove")).to_be_disabled()
+    assert all("409" in said for said in complaints(page))
 
 
-def test_others_are_not_shown_the_users(chromium: Page, mill: tuple[Site, str]) -> None:
-    log_in(chromium, mill[1], "jan")
-    go(chromium, f"{mill[1]}/users")
-    said = chromium.run("document.body.textContent")
-    assert "expected the role administer, got judge" in said
+def test_others_are_not_shown_the_users(page: Page, mill: tuple[Site, str]) -> None:
+    log_in(page, mill[1], "jan")
+    page.goto(f"{mill[1]}/users")
+    said = "expected the role administer, got judge"
+    expect(page.locator("body")).to_contain_text(said)
+    assert all("403" in said for said in complaints(page))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_pages_fit_and_can_be_read_aloud(
-    chromium: Page, mill: tuple[Site, str], accounts: Accounts, width: int, scheme: str
+    *,
+    page: Page,
+    mill: tuple[Site, str],
+    accounts: Accounts,
+    width: int,
+    scheme: Literal["light", "dark"],
 ) -> None:
-    chromium.call("Network.clearBrowserCookies")
-    go(chromium, f"{mill[1]}/login", width, scheme)
-    chromium.run("document.querySelector('details').open = true")
-    assert violations(chromium) == []
+    resize(page, width)
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{mill[1]}/login")
+    page.locator("details summary").click()
+    assert violations(page) == []
     accounts.add("zoe", "look")
-    go(chromium, mill[1] + link_path(accounts.new_link("zoe")), width, scheme)
-    assert violations(chromium) == []
-    log_in(chromium, mill[1], "ada")
+    page.goto(mill[1] + link_path(accounts.new_link("zoe")))
+    assert violations(page) == []
+    log_in(page, mill[1], "ada")
     for path in ("/users", "/password"):
-        go(chromium, f"{mill[1]}{path}", width, scheme)
+        page.goto(f"{mill[1]}{path}")
         if path == "/users":
-            chromium.wait("document.querySelectorAll('#entries li').length > 0")
-            chromium.run("document.querySelector('.new-link').click()")
-            chromium.wait("!document.getElementById('one-time').hidden")
-        assert violations(chromium) == []
-        assert chromium.run("document.documentElement.scrollWidth") <= width
+            expect(page.locator("#entries li").first).to_be_visible()
+            page.locator(".new-link").first.click()
+            expect(page.locator("#one-time")).to_be_visible()
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_axe_finds_what_is_wrong(chromium: Page, mill: tuple[Site, str]) -> None:
-    chromium.call("Network.clearBrowserCookies")
-    go(chromium, f"{mill[1]}/login")
-    chromium.run("document.querySelector('label').remove()")
-    assert any(one.startswith("label (critical)") for one in violations(chromium))
+def test_axe_finds_what_is_wrong(page: Page, mill: tuple[Site, str]) -> None:
+    page.goto(f"{mill[1]}/login")
+    page.evaluate("document.querySelector('label').remove()")
+    assert any(one.startswith("label (critical)") for one in violations(page))
