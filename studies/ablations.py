@@ -2,7 +2,7 @@
 
     python -m studies ablations grid people -o grid --seeds 1 --T 8,12 --K 24,48
 
-Names: grid, components, training, aggregations, confidence, jitter, projections, transfer.
+Names: grid, components, training, aggregations, confidence, jitter, transfer.
 
 Writes NAME.md, NAME.csv and NAME.png into the directory of -o. Mean and deviation are over seeds,
 intervals over clips; differences are to the reference of each case, paired over clips. Results
@@ -380,19 +380,6 @@ def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
             )
 
 
-def projections(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """PCA compared with learned projections, also ones trained on anomalies."""
-    names = ["step", "autoencoder", "vae"]
-    names += [f"{name}-anomalies" for name in ("pca", "autoencoder", "vae")]
-    for name in names:
-        yield StudyCase(
-            label=VARIANTS[name][1],
-            method=name,
-            experiments=scope.of(name),
-            beside="" if name == "step" else VARIANTS["step"][1],
-        )
-
-
 def transfer(scope: Scope, own: Path) -> Iterator[StudyCase]:
     """Fitted on this data set, on each of the others, and on all together."""
     first = f"fitted on {dataset_name(own)}"
@@ -430,7 +417,6 @@ STUDIES = (
         jitter,
         "standard deviation of the noise",
     ),
-    Study("projections", "projections", projections),
     Study(
         "transfer",
         "other data sets",

@@ -24,7 +24,6 @@ from stepvad import Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
 from stepvad.evaluation import baselines, walkers
 from stepvad.intake import demo
-from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
@@ -266,12 +265,8 @@ def test_the_guide_to_ones_own_pose_network_runs(tmp_path: Path) -> None:
     assert np.ptp(clip.tracks[0].keypoints[0], axis=0).tolist() == [0, 0]
 
 
-def test_the_page_on_methods_tells_every_method_and_constant() -> None:
-    page = DOCS / "concepts" / "methods.md"
-    text = page.read_text("utf-8")
-    assert {*get_args(baselines.Method)} <= {*spans(page)}
-    for name in ("HIDDEN", "LEARNING_RATE", "KL_WEIGHT"):
-        assert f"| `autoencoder.{name}` | {getattr(autoencoder, name):g} |" in text
+def test_the_page_on_methods_tells_every_method() -> None:
+    assert {*get_args(baselines.Method)} <= {*spans(DOCS / "concepts" / "methods.md")}
 
 
 @pytest.mark.slow

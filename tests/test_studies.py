@@ -26,6 +26,7 @@ TINY = "--width 16 --max-steps 4"
 MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
+    "autoencoders": (f"{{walker_dataset}} --K 6 {TINY}", [SLOW]),
     "capacity": ("", []),
     "cost": ("", []),
     "footage": ("{hall} --max-steps 8", [SLOW]),

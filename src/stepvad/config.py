@@ -19,10 +19,10 @@ View = Literal["pose", "motion", "place"]
 """What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
 Missing = Literal["body", "middle"]
 """Where a joint goes that was not found: where the others say, or in their middle."""
-Projection = Literal["pca", "raw", "autoencoder", "vae"]
+Projection = Literal["pca", "raw"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
-Method = Literal["step", "raw-modulated", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
+Method = Literal["step", "raw-modulated", "raw", "vanilla", DistanceMethod]
 """STEP and the methods it is compared with."""
 Engine = Literal[
     "numpy",
@@ -101,13 +101,11 @@ class Config:
     projection: Projection = "pca"
     """How a window is projected to π(x); `raw` uses its coordinates unchanged (MULDE)."""
     K: int = 48
-    """Principal components kept (Eq. 6), or latents; a fit on raw coordinates keeps all 2VT."""
+    """Principal components kept (Eq. 6); a fit on raw coordinates keeps all 2VT."""
     whiten: bool = True
     """Divide each component by its standard deviation (Eq. 6)."""
     whitening: float = 1.0
     """How much of it is done: 0.5 divides by the square root of the deviation alone."""
-    projection_epochs: int = 200
-    """Passes over the windows to train an autoencoder."""
 
     network: Network = "modulated"
     """`modulated` feeds σ to every block (Fig. 3); `vanilla` is a plain MLP with σ as an input."""
@@ -342,7 +340,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 BEFORE: dict[str, Any] = {"missing": "middle"}
 """What settings were before they existed, where that is not their default."""
 COUNTS = (
-    *("T", "K", "projection_epochs", "width", "blocks"),
+    *("T", "K", "width", "blocks"),
     *("sigma_width", "L", "epochs", "batch_size"),
 )
 """Settings that are at least 1."""

@@ -305,7 +305,7 @@ class _Fit:
         if projection_clips is not None:
             parts.append(Footage.read(projection_clips, parts[0].config, parts[0].skeleton))
         config = projection.resolve(parts[0].config, parts[0].skeleton)
-        space = projection.fit_space(parts, config, report, compute.device)
+        space = projection.fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
         windows = Projected.of(parts[0], space, config, report)
         return cls(windows, config, digest, compute, report)

@@ -94,16 +94,6 @@ LINES: dict[Method, tuple[str, ...]] = {
         "12 of 432 principal components, whitened",
         "4 plain layers of width 16",
     ),
-    "autoencoder": (
-        "autoencoder: score matching on its latents",
-        "12 latents of an autoencoder, whitened",
-        "4 σ-modulated blocks",
-    ),
-    "vae": (
-        "vae: score matching on the latents",
-        "12 latents of a variational autoencoder, whitened",
-        "4 σ-modulated blocks",
-    ),
     "knn": (
         "knn: distance to the nearest training windows",
         "12 of 432 principal components, whitened",
@@ -157,7 +147,6 @@ def test_neighbours_whitening_and_confidence_can_be_chosen(
     [
         (("--method", "knn", "--neighbours", "1000000"), "k: expected a number from 1 to "),
         (("--method", "knn", "--K", "500"), "K: expected at most"),
-        (("--method", "vae", "--K", "5000"), "expected more than K = 5000 windows"),
         (("--method", "mahalanobis", "--validation", "x"), "--validation: expected a method"),
         (("--method", "knn", "--resume"), "--resume: expected a method"),
         (("--neighbours", "2"), "--neighbours: expected a method that uses it, got --method"),

@@ -139,13 +139,12 @@ def test_looks_at_one_fit_share_it_and_other_fits_do_not() -> None:
     fits = [
         replace(some, method="raw"),
         replace(some, k=2),
-        replace(some, anomalies=True),
         replace(some, drop_below=0.1),
         replace(some, fit_on=("there",)),
         replace(some, config=replace(TINY, seed=1)),
         replace(some, config=replace(TINY, confidence=False)),
     ]
-    assert len({fit.fitting for fit in (some, *fits)}) == 8
+    assert len({fit.fitting for fit in (some, *fits)}) == 7
 
 
 def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
@@ -162,7 +161,7 @@ def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
     digest = digest_of(together.open())
     for place in (together, alone):
         place.results.mkdir()
-    assert run_fit(SweepTask(tuple(experiments), together, digest)) == 8
+    assert run_fit(SweepTask(tuple(experiments), together, digest)) == 7
     for experiment in experiments:
         run_fit(SweepTask((experiment,), alone, digest))
     scores = set()
@@ -172,7 +171,7 @@ def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
         for left, right in zip(a.clips, b.clips, strict=True):
             np.testing.assert_array_equal(left.scores.A, right.scores.A)
         scores.add(a.clips[0].scores.A.tobytes())
-    assert len(scores) == 8
+    assert len(scores) == 7
 
 
 def test_a_distance_has_one_energy_whatever_the_aggregation(people: Path) -> None:

@@ -73,7 +73,7 @@ def test_missing_validation_clips_are_refused_before_the_first_fit(
 ) -> None:
     place = SweepPlace(data=people, results=tmp_path / "results")
     with pytest.raises(DataError, match="expected a data set with validation clips"):
-        sweep([Experiment(config=TINY), Experiment(config=TINY, anomalies=True)], place)
+        sweep([Experiment(config=TINY), Experiment(config=TINY, best_on_validation=True)], place)
     assert not place.results.exists()
 
 
@@ -154,13 +154,12 @@ def test_what_an_experiment_is_decides_its_name(people: Path) -> None:
         replace(some, method="raw"),
         replace(some, jitter=0.1),
         replace(some, k=2),
-        replace(some, anomalies=True),
         replace(some, drop_below=0.1),
         replace(some, config=replace(TINY, seed=1)),
         replace(some, config=replace(TINY, aggregation="sum")),
     ]
     keys = {experiment.key(digest) for experiment in (some, *others)}
-    assert len(keys | {some.key("other data")}) == 9
+    assert len(keys | {some.key("other data")}) == 8
     assert some.key(digest) == Experiment(config=TINY).key(digest)
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.explain import explain, explain_event, ghosts, highest
 from stepvad.explain.attribution import attribute
 from stepvad.explain.explanation import Explanation
-from stepvad.model.encoder import Encoder
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18
@@ -155,15 +154,6 @@ def test_a_window_that_is_not_there_is_refused(detector: Detector, odd_clip: Cli
         explain(detector, odd_clip, [(12345, 20)])
     with pytest.raises(DataError, match="ends in frame 99999"):
         explain_event(detector, odd_clip, track, 99990, 99999)
-
-
-def test_a_projection_that_is_not_linear_is_refused(detector: Detector, odd_clip: Clip) -> None:
-    config = replace(detector.config, projection="autoencoder")
-    zeros = np.zeros((4, 432), np.float32), np.zeros(4, np.float32)
-    latents = np.zeros((config.K, 4), np.float32), np.zeros(config.K, np.float32)
-    model = replace(detector.model, config=config, space=Encoder(*zeros, *latents))
-    with pytest.raises(ConfigError, match="expected a linear projection"):
-        explain(Detector(model), odd_clip, [(1, 20)])
 
 
 def test_raw_coordinates_are_explained_too(walkers: list[Clip]) -> None:

@@ -17,7 +17,6 @@ from stepvad.explain import Explanation, explain, explain_event, ghosts
 from stepvad.explain.attribution import attribute
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
-from stepvad.explain.posebatch import linear_space
 from stepvad.poses import Clip, Track
 from stepvad.windows import cut
 
@@ -91,7 +90,7 @@ def test_the_base_is_what_the_nearest_normal_windows_would_score(
     places = [(int(windows.track_id[n]), int(windows.frame[n])) for n in range(2)]
     below = []
     for view, part in zip(windows.views, several.parts, strict=True):
-        space = linear_space(part)
+        space = part.model.space
         normal = ghosts.nearest_normal(part, space, space.project(view.windows.x))
         weight = view.windows.weight(part.config)
         below.append(attribute(part, space, view.windows.x, weight, normal).base)

@@ -19,8 +19,7 @@ from torch.utils._pytree import tree_leaves
 from stepvad import Compute, Config, ConfigError, Detector
 from stepvad.config import Method
 from stepvad.evaluation.baselines import variant
-from stepvad.model import autoencoder, device, dsm, gradient, training
-from stepvad.model.autoencoder import Autoencoder
+from stepvad.model import device, dsm, gradient, training
 from stepvad.model.device import torch_device
 from stepvad.model.folded import fold
 from stepvad.model.runtime import EngineNetwork, choose, is_cpu, torch_engine
@@ -65,7 +64,6 @@ def test_every_part_that_takes_a_device_refuses_one_that_is_not_there(walkers: l
         lambda: gradient.training_precision(replace(CONFIG, width=512), missing),
         lambda: EngineNetwork.of(fold(weights, CONFIG), device="cuda"),
         lambda: choose("fastest", width=512, device="cuda"),
-        lambda: autoencoder.train(lambda rows: rows, 8, 4, CONFIG, print, "cuda"),  # type: ignore[arg-type,return-value]  # never called
     ):
         with pytest.raises(ConfigError, match="device: expected"):
             cast("object", take())
@@ -112,15 +110,6 @@ def test_scoring_keeps_to_its_device(method: Method, bfloat16: bool) -> None:
         energies = run(torch.ones(5, config.K))
     assert energies.device == THERE
     assert energies.shape == (5, config.L)
-
-
-@pytest.mark.parametrize("variational", [False, True])
-def test_an_autoencoder_keeps_to_its_device(variational: bool) -> None:
-    net = Autoencoder(20, 4, variational=variational).to(THERE)
-    with OneDevice():  # type: ignore[no-untyped-call]  # torch's
-        loss = net.loss(torch.ones(8, 20, device=THERE), torch.Generator())
-        loss.backward()
-    assert loss.device == THERE
 
 
 @pytest.mark.parametrize("method", ["step", "vanilla"])

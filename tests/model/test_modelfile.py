@@ -126,7 +126,7 @@ def test_a_file_from_before_there_were_other_methods_is_step(
 ) -> None:
     tensors, meta = read_tensors(file)
     config: Any = meta["config"]
-    for setting in ("projection", "projection_epochs", "network"):
+    for setting in ("projection", "network"):
         del config[setting]
     write_tensors(tensors, meta, file)
     assert equal(read(file), detector.model)

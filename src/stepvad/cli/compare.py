@@ -68,8 +68,8 @@ def compare(
     """Fit methods on a data set's training clips and evaluate them on its test clips.
 
     Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw-modulated,
-    raw-modulated-unweighted, raw, raw-unweighted, autoencoder, autoencoder-anomalies, vae,
-    vae-anomalies, pca-anomalies, knn, knn-5, knn-unweighted, knn-unwhitened, mahalanobis, views.
+    raw-modulated-unweighted, raw, raw-unweighted, knn, knn-5, knn-unweighted, knn-unwhitened,
+    mahalanobis, views.
     raw-modulated is STEP without PCA, raw is MULDE with confidence weights.
 
     Trivial scores are always listed for comparison: the number of people, the negative confidence,

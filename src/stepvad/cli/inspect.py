@@ -30,13 +30,10 @@ METHODS: dict[Method, str] = {
     "raw-modulated": "raw-modulated: score matching on raw coordinates, STEP's network",
     "raw": "raw: score matching on raw coordinates, plain network",
     "vanilla": "vanilla: score matching in PC-space, plain network",
-    "autoencoder": "autoencoder: score matching on its latents",
-    "vae": "vae: score matching on the latents of a variational autoencoder",
     "knn": "knn: distance to the nearest training windows",
     "mahalanobis": "mahalanobis: distance to the mean of the training windows",
 }
 STUDENT = "student: a small network that learned the scores of another model"
-KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
 CHANGES = 5
 """Number of changes printed for a drift."""
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
@@ -206,13 +203,9 @@ def _rate(config: Config) -> str:
 
 def _projection(config: Config, numbers: int) -> str:
     whitened = "whitened" if config.whiten else "not whitened"
-    match config.projection:
-        case "pca":
-            return f"{config.K} of {numbers} principal components, {whitened}"
-        case "raw":
-            return f"none: all {numbers} coordinates"
-        case kind:
-            return f"{config.K} latents of {KINDS[kind]}, {whitened}"
+    if config.projection == "raw":
+        return f"none: all {numbers} coordinates"
+    return f"{config.K} of {numbers} principal components, {whitened}"
 
 
 def _distance(fitted: DistanceDetector) -> list[str]:

@@ -49,17 +49,6 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
         Experiment(method="raw", config=Config(confidence=False)),
         "raw coordinates (MULDE)",
     ),
-    "autoencoder": (Experiment(method="autoencoder"), "STEP on an autoencoder"),
-    "autoencoder-anomalies": (
-        Experiment(method="autoencoder", anomalies=True),
-        "STEP on an autoencoder that saw anomalies",
-    ),
-    "vae": (Experiment(method="vae"), "STEP on a VAE"),
-    "vae-anomalies": (
-        Experiment(method="vae", anomalies=True),
-        "STEP on a VAE that saw anomalies",
-    ),
-    "pca-anomalies": (Experiment(anomalies=True), "STEP on a PCA that saw anomalies"),
     "knn": (Experiment(method="knn"), "PCA/kNN times confidence"),
     "knn-5": (Experiment(method="knn", k=5), "PCA/kNN times confidence, 5 neighbours"),
     "knn-unweighted": (Experiment(method="knn", config=Config(confidence=False)), "PCA/kNN"),

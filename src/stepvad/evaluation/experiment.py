@@ -34,8 +34,6 @@ class Experiment:
     config: Config = Config()
     k: int = 1
     """Neighbours of `knn`."""
-    anomalies: bool = False
-    """Whether the projection also learns from the validation clips, which show anomalies."""
     jitter: float = 0.0
     """Gaussian noise on the coordinates of standardised test windows (Supp., Table on jitter)."""
     drop_below: float = 0.0
@@ -82,11 +80,6 @@ class Experiment:
             for clip in source.train_clips():
                 yield without_unsure(clip, self.drop_below)
 
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the fit reads the validation clips of the data set."""
-        return self.anomalies or self.best_on_validation
-
     def fit(
         self,
         dataset: Dataset,
@@ -110,7 +103,6 @@ class Experiment:
         return Detector.fit(
             clips,
             config,
-            projection_clips=_validation_clips(dataset) if self.anomalies else None,
             keep_best=None if chosen_on is None else validation_auroc(chosen_on),
             report=report,
             checkpoint=checkpoint,
@@ -161,11 +153,6 @@ class Jittered:
             return self.fitted.score_windows(replace(windows, x=windows.x + self.jitter * noise))
 
         return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
-
-
-def _validation_clips(dataset: Dataset) -> Iterator[Clip]:
-    for clip, _ in dataset.validation_clips():
-        yield clip
 
 
 def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:

@@ -46,8 +46,6 @@ class Cell:
     """Training poses with a lower confidence are dropped."""
     jitter: float = 0.0
     """Noise on the coordinates of test windows, σ_pixel."""
-    anomalies: bool = False
-    """Whether the projection also saw anomalies."""
     fit_on: tuple[PaperDataset, ...] = ()
 
 
@@ -354,17 +352,6 @@ def _jitter() -> Iterator[TableEntry]:
         )
 
 
-def _projections() -> Iterator[TableEntry]:
-    """PCA against autoencoders on UBnormal, without and with anomalies, one run."""
-    methods: tuple[Method, ...] = ("step", "autoencoder", "vae")
-    cells = [
-        Cell("ubnormal", method=method, anomalies=anomalies)
-        for method in methods
-        for anomalies in (False, True)
-    ]
-    return _row("tab:ae_vs_pca", cells, "90.5 90.5 89.5 90.1 84.9 86.2")
-
-
 def _collected(*tables: Iterable[TableEntry]) -> Mapping[Cell, tuple[Figure, ...]]:
     found: dict[Cell, tuple[Figure, ...]] = {}
     for table in tables:
@@ -386,7 +373,6 @@ FIGURES = _collected(
     _across(),
     _msad(),
     _jitter(),
-    _projections(),
 )
 """Every figure of STEP and of the methods it is compared with, by cell.
 

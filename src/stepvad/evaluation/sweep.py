@@ -81,7 +81,7 @@ def sweep(
     if executor != "ray":  # whose machines may have other devices
         _check_device(place.compute)
     dataset = place.open()
-    if any(experiment.uses_validation for experiment in experiments):
+    if any(experiment.best_on_validation for experiment in experiments):
         dataset.validation_set()  # refuses here rather than after some fits
     digests = _digests(experiments, dataset)
     place.results.mkdir(parents=True, exist_ok=True)

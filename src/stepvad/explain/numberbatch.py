@@ -11,7 +11,6 @@ from stepvad.detector import Detector
 from stepvad.explain import ghosts
 from stepvad.explain.attribution import Attribution, attribute
 from stepvad.explain.numberwords import ViewedNumbers
-from stepvad.explain.posebatch import linear_space
 from stepvad.explain.words import MENTIONED, MOST_PARTS, Finding
 from stepvad.model.modelfile import ViewModel
 from stepvad.windows import Windows, view_shape
@@ -37,7 +36,7 @@ class NumberBatch:
     @classmethod
     def of(cls, detector: Detector, view: ViewModel, windows: Windows) -> NumberBatch:
         """Compute the nearest normal numbers and attributions of windows."""
-        space, config = linear_space(detector), detector.config
+        space, config = detector.model.space, detector.config
         pi_x = space.project(windows.x)
         normal = ghosts.nearest_normal(detector, space, pi_x)
         back = space.reconstruct(normal, view_shape(config, detector.skeleton.V))

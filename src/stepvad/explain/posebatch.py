@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from stepvad import skeletons
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError
 from stepvad.explain import ghosts, parts, words
 from stepvad.explain.attribution import Attribution, attribute
 from stepvad.explain.explanation import Explanation
-from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.windows import Sampling, Windows, place
 
@@ -45,7 +43,7 @@ class PoseBatch:
         sampling: Sampling,
     ) -> PoseBatch:
         """Compute ghosts and attributions of windows; motions are in pixels."""
-        config, space = detector.config, linear_space(detector)
+        config, space = detector.config, detector.model.space
         pi_x, weight = space.project(windows.x), windows.weight(config)
         normal = ghosts.nearest_normal(detector, space, pi_x)
         shape = (2, detector.skeleton.V, config.T)
@@ -95,15 +93,3 @@ class PoseBatch:
             ghost_energy=float(self.ghost_energy[n]),
             findings=words.describe(seen, ghost, ranked, frames, source) if self.odd[n] else (),
         )
-
-
-def linear_space(detector: Detector) -> PCSpace:
-    """The projection, which must be linear."""
-    space = detector.model.space
-    if isinstance(space, PCSpace):
-        return space
-    raise ConfigError(
-        f"explain: expected a linear projection, 'pca' or 'raw', got "
-        f"{detector.config.projection!r}",
-        hint="fit a model of method step or raw",
-    )

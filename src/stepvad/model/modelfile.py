@@ -21,7 +21,6 @@ from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files.atomic import replacing
 from stepvad.model import hub
-from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.rankings import ranking_tensors, read_ranking, read_usual
@@ -37,8 +36,6 @@ KEY = "stepvad"
 """The only metadata entry: several would be written in no fixed order."""
 NETWORK = "network."
 """Prefix of the energy model's tensors."""
-Space = PCSpace | Encoder
-"""What projects windows to π(x)."""
 Metadata = dict[str, object]
 """The JSON beside the tensors, before its fields are checked."""
 
@@ -67,7 +64,7 @@ class Model:
 
     config: Config
     skeleton: Skeleton
-    space: Space
+    space: PCSpace
     weights: Weights
     E_mean: NDArray[np.float64]
     """Ē_i over the training windows, `(L,)`."""
@@ -130,13 +127,9 @@ def _tensors(model: Model) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def space_tensors(space: Space) -> dict[str, NDArray[np.float32]]:
+def space_tensors(space: PCSpace) -> dict[str, NDArray[np.float32]]:
     """The projection's arrays by name."""
-    match space:
-        case PCSpace():
-            return {"mu": space.mu, "W_K": space.W_K, "Lambda_K": space.Lambda_K}
-        case Encoder():
-            return {"W_1": space.W_1, "b_1": space.b_1, "W_2": space.W_2, "b_2": space.b_2}
+    return {"mu": space.mu, "W_K": space.W_K, "Lambda_K": space.Lambda_K}
 
 
 def write_tensors(
@@ -294,19 +287,12 @@ def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]
     return config, _skeleton(skeleton), _origin(origin)
 
 
-def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
+def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> PCSpace:
     """Build and validate the projection that these settings specify."""
     D, K = math.prod(view_shape(config, skeleton.V)), config.K
-    match config.projection:
-        case "pca" | "raw":
-            check_positive("Lambda_K", tensors["Lambda_K"])
-            shapes = {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)}
-            mu, W_K, Lambda_K = checked(tensors, shapes)
-            return PCSpace(mu, W_K, Lambda_K, config.whitened)
-        case "autoencoder" | "vae":
-            H = tensors["b_1"].size
-            shapes = {"W_1": (H, D), "b_1": (H,), "W_2": (K, H), "b_2": (K,)}
-            return Encoder(*checked(tensors, shapes))
+    check_positive("Lambda_K", tensors["Lambda_K"])
+    mu, W_K, Lambda_K = checked(tensors, {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)})
+    return PCSpace(mu, W_K, Lambda_K, config.whitened)
 
 
 def _origin(own: Fields) -> Origin:

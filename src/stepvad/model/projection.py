@@ -1,4 +1,4 @@
-"""The projection π learned from footage: PCA, or the paper's alternatives to it (Sec. 3.2)."""
+"""The projection π learned from footage: PCA, or raw coordinates (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
-from stepvad.errors import ConfigError, DataError, MissingExtraError
-from stepvad.model.encoder import Encoder
 from stepvad.model.footage import BATCH, Footage
-from stepvad.model.modelfile import Space
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
@@ -29,13 +26,13 @@ class Projected:
     """Training windows as π(x) `(N, K)` and c(x) `(N,)`; recomputed on demand if not kept."""
 
     footage: Footage
-    space: Space
+    space: PCSpace
     config: Config
     kept: tuple[NDArray[np.float32], NDArray[np.float32]] | None
 
     @classmethod
     def of(
-        cls, footage: Footage, space: Space, config: Config, report: Report = silent
+        cls, footage: Footage, space: PCSpace, config: Config, report: Report = silent
     ) -> Projected:
         """All windows of the footage, projected now if they fit into `KEPT_BYTES`."""
         if 4 * len(footage) * (config.K + 1) > KEPT_BYTES:
@@ -77,68 +74,16 @@ def resolve(config: Config, skeleton: Skeleton) -> Config:
     return config
 
 
-def fit_space(
-    parts: Sequence[Footage], config: Config, report: Report = silent, device: str = "cpu"
-) -> Space:
-    """Fit π to all windows of all parts (Eq. 6); an autoencoder is trained on `device`."""
+def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent) -> PCSpace:
+    """Fit π to all windows of all parts (Eq. 6)."""
     D = math.prod(view_shape(config, parts[0].skeleton.V))
-    match config.projection:
-        case "raw":
-            return PCSpace.identity(D)
-        case "pca":
-            return PCSpace.fit(
-                Moments.of(_rows(parts, "components", report), D),
-                config.K,
-                whitening=config.whitened,
-            )
-        case "autoencoder" | "vae":
-            return _fit_encoder(parts, D, config, report, device)
-
-
-def _fit_encoder(
-    parts: Sequence[Footage], D: int, config: Config, report: Report, device: str
-) -> Encoder:
-    """An encoder whose latents are whitened over the windows it was trained on."""
-    try:
-        from stepvad.model import autoencoder
-        from stepvad.model.denormals import flushed
-    except ImportError as error:
-        raise MissingExtraError("fit", "train") from error
-    if config.batch_size < 2:
-        raise ConfigError(
-            f"batch_size: expected at least 2 for an autoencoder, got {config.batch_size}",
-            hint="its normalisation takes mean and variance over a batch",
-        )
-    n_windows = sum(map(len, parts))
-    if n_windows <= config.K:
-        raise DataError(
-            f"projection: expected more than K = {config.K} windows, got {n_windows}",
-            hint="choose a smaller K or fit on more footage",
-        )
-    encoder = flushed(
-        lambda report: autoencoder.train(
-            lambda rows: _numbered(parts, rows, D), n_windows, D, config, report, device
-        ),
-        report,
-    )
-    if not config.whiten:
-        return encoder
-    latents = (encoder.project(x) for x in _rows(parts, "latents", report))
-    space = PCSpace.fit(Moments.of(latents, config.K), config.K)
-    return encoder.then(space.W_K / space.scale, space.mu)
+    if config.projection == "raw":
+        return PCSpace.identity(D)
+    moments = Moments.of(_rows(parts, "components", report), D)
+    return PCSpace.fit(moments, config.K, whitening=config.whitened)
 
 
 def _rows(parts: Sequence[Footage], stage: str, report: Report) -> Iterator[NDArray[np.float32]]:
     """Flattened windows of all parts, `(n, D)` at a time."""
     for windows in chain.from_iterable(part.batches(stage, report) for part in parts):
         yield windows.x.reshape(len(windows), -1)
-
-
-def _numbered(parts: Sequence[Footage], rows: NDArray[np.int64], D: int) -> NDArray[np.float32]:
-    """Flattened windows by their number over all parts, `(n, D)`, grouped by part."""
-    chosen, first = [], 0
-    for part in parts:
-        mine = rows[(rows >= first) & (rows < first + len(part))] - first
-        chosen.append(part.index.windows(mine).x.reshape(len(mine), D))
-        first += len(part)
-    return np.concatenate(chosen)

@@ -333,20 +333,13 @@ from stepvad.evaluation import baselines
 clip = read_clip(sys.argv[1])
 fitted = baselines.fit("knn", [clip], Config(T=4, K=8))
 print(fitted.score(clip).A.max())
-try:
-    baselines.fit("knn", [clip], Config(T=4, K=8, projection="vae"))
-except Exception as error:
-    print(error)
 """
 
 
-def test_a_distance_needs_no_torch_but_an_encoder_does(walkers: list[Clip], tmp_path: Path) -> None:
+def test_a_distance_needs_no_torch(walkers: list[Clip], tmp_path: Path) -> None:
     from stepvad import write_clip
 
     write_clip(walkers[0], tmp_path / "c.json")
     command = [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "c.json")]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert run.stdout.splitlines() == [
-        "0.0",
-        "fit needs the train extra; pip install 'stepvad[train]'",
-    ]
+    assert run.stdout == "0.0\n"

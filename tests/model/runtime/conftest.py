@@ -18,7 +18,6 @@ KINDS = {
     "step": QUICK,
     "vanilla": replace(QUICK, network="vanilla"),
     "raw": replace(QUICK, projection="raw", network="vanilla"),
-    "autoencoder": replace(QUICK, projection="autoencoder", projection_epochs=3),
     "one block": replace(QUICK, blocks=1, L=3, aggregation="top2"),
 }
 

@@ -53,7 +53,7 @@ def score_raw(
     return detector.score_windows(Windows(standardised, c, nobody, nobody, flat)).A
 
 
-@pytest.mark.parametrize("kind", ["step", "vanilla", "raw", "autoencoder", "one block"])
+@pytest.mark.parametrize("kind", ["step", "vanilla", "raw", "one block"])
 def test_an_exported_file_scores_pixels_as_the_detector_does(
     kind: str, trained: Trained, tmp_path: Path
 ) -> None:

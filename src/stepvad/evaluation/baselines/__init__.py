@@ -62,8 +62,7 @@ def variant(method: Method, config: Config) -> Config:
     """The settings with projection and network replaced by those of a method.
 
     `raw-modulated` is STEP without PCA. `raw` is MULDE: score matching on raw coordinates with a
-    plain MLP. `vanilla` is STEP with that network. `autoencoder` and `vae` are STEP with another
-    projection. Distances keep all settings.
+    plain MLP. `vanilla` is STEP with that network. Distances keep all settings.
     """
     match method:
         case "step":
@@ -74,8 +73,6 @@ def variant(method: Method, config: Config) -> Config:
             return replace(config, projection="raw", network="vanilla")
         case "vanilla":
             return replace(config, projection="pca", network="vanilla")
-        case "autoencoder" | "vae":
-            return replace(config, projection=method, network="modulated")
         case "knn" | "mahalanobis":
             return config
 
@@ -85,13 +82,9 @@ def method_of(fitted: Fitted) -> Method:
     if isinstance(fitted, DistanceDetector):
         return fitted.method
     plain = fitted.config.network == "vanilla"
-    match fitted.config.projection:
-        case "pca":
-            return "vanilla" if plain else "step"
-        case "raw":
-            return "raw" if plain else "raw-modulated"
-        case encoder:
-            return encoder
+    if fitted.config.projection == "raw":
+        return "raw" if plain else "raw-modulated"
+    return "vanilla" if plain else "step"
 
 
 def is_distance(method: Method) -> TypeGuard[DistanceMethod]:

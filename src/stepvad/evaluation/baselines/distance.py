@@ -15,7 +15,8 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.baselines.neighbours import Neighbours
 from stepvad.model import modelfile, projection
 from stepvad.model.footage import Footage, score_clip
-from stepvad.model.modelfile import Origin, Space
+from stepvad.model.modelfile import Origin
+from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score
 from stepvad.model.tensors import check_tensor
 from stepvad.poses import Clip
@@ -47,7 +48,7 @@ class DistanceDetector:
     method: DistanceMethod
     config: Config
     skeleton: Skeleton
-    space: Space
+    space: PCSpace
     neighbours: Neighbours | None
     origin: Origin
 

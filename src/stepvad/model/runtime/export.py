@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.files.atomic import replacing
 from stepvad.files.temporary import temporary_directory
-from stepvad.model.encoder import Encoder
 from stepvad.model.folded import fold
 from stepvad.model.modelfile import Model
-from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime.engines import onnxruntime_run, openvino_run
 from stepvad.model.runtime.graph import Graph, Shape, add_blocks
 from stepvad.model.runtime.telemetry import import_openvino
@@ -126,15 +124,8 @@ def _standardise(graph: Graph, model: Model, V: int) -> str:
 
 
 def _project(graph: Graph, model: Model, x: str) -> str:
-    match model.space:
-        case PCSpace() as space:
-            centred = graph.node("Sub", x, graph.constant(space.mu))
-            return graph.node("MatMul", centred, graph.constant(space.W_K / space.scale))
-        case Encoder() as encoder:
-            hidden = graph.node("MatMul", x, graph.constant(encoder.W_1.T))
-            hidden = graph.node("Relu", graph.node("Add", hidden, graph.constant(encoder.b_1)))
-            latents = graph.node("MatMul", hidden, graph.constant(encoder.W_2.T))
-            return graph.node("Add", latents, graph.constant(encoder.b_2))
+    centred = graph.node("Sub", x, graph.constant(model.space.mu))
+    return graph.node("MatMul", centred, graph.constant(model.space.W_K / model.space.scale))
 
 
 def _aggregate(graph: Graph, model: Model, E: str) -> str:
