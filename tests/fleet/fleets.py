@@ -203,11 +203,6 @@ async def settled(
     return heard
 
 
-def source_path(root: Path) -> str:
-    """Where Python finds the package and the tests of a checkout."""
-    return f"{root / 'src'}{os.pathsep}{root}"
-
-
 class WorkerProcess:
     """`stepvad fleet worker` in a process of its own, which records its windows."""
 
@@ -222,12 +217,11 @@ class WorkerProcess:
         records: bool = True,
         worker: dict[str, object] | None = None,
         inside: Sequence[str] = (),
-        root: Path = ROOT,
         trace: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
-        """`inside`: words before the command, which run it on another host; `root`: a checkout."""
-        self._inside, self.root = inside, root
+        """`inside`: words before the command, which run it on another host."""
+        self._inside = inside
         self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
         self.times = directory / f"{name}.windows.times"
         self._slow_ms, self._records = slow_ms, records
@@ -271,8 +265,8 @@ class WorkerProcess:
                 [*self._inside, sys.executable, "-m", *words],
                 stdout=log,
                 stderr=log,
-                cwd=self.root,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source_path(self.root)},
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
     @property

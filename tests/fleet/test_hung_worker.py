@@ -20,7 +20,7 @@ from stepvad.intake import demo
 from stepvad.poses import Clip
 from stepvad.supervision.stuck import STUCK
 from tests.fleet.brokers import broker, bus_settings
-from tests.fleet.fleets import THRESHOLD, Player, WorkerProcess, script
+from tests.fleet.fleets import ROOT, THRESHOLD, Player, WorkerProcess, script
 from tests.video.servers import SLOWER
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ class HangingWorker(WorkerProcess):
         words = ["tests.fleet.hanging_worker", str(self._settings), str(HUNG_S), self.where]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *words], stdout=log, stderr=log, cwd=self.root
+                [sys.executable, "-m", *words], stdout=log, stderr=log, cwd=ROOT
             )
 
 
