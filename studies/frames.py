@@ -3,29 +3,21 @@
 Capture processes play noise at 10 frames a second and pose workers find nobody in it at once: the
 transport is measured, not decoders or networks. Everything between is the site's own.
 
-Processor time of the site for a frame, here and in another checkout, in turns:
-
-    git worktree add ../before COMMIT
-    python -m studies frames --before ../before/src
-
-More and more cameras, until frames are lost:
-
-    python -m studies frames --before ../before/src --rounds 1 --cameras 4 8 16 32
+    python -m studies frames --rounds 7 --cameras 4
+    python -m studies frames --rounds 1 --cameras 8 16 32    until frames are lost
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +44,7 @@ class SyntheticVideo:
 
     fps = 10.0
 
-    def __init__(self, path: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         width, height = SIZE
         self._image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
 
@@ -64,7 +56,7 @@ class SyntheticVideo:
 
 def capture_noise(site: ChildPipe, camera: CameraSettings) -> None:
     """A capture process that plays noise."""
-    vars(capture)["VideoFile"] = SyntheticVideo
+    vars(capture)["open_footage"] = SyntheticVideo
     capture.capture(site, camera)
 
 
@@ -87,7 +79,6 @@ def look_at_nothing(site: ChildPipe, settings: PoseSettings) -> None:
     pose_workers.find_people(site, settings)
 
 
-ROOT = Path(__file__).parents[1]
 FPS = SyntheticVideo.fps
 START_S = 120.0
 
@@ -114,57 +105,31 @@ class Passed:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--before", type=Path, help="src of another checkout")
     parser.add_argument("--cameras", type=int, nargs="+", default=[4])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.one:
-        print(json.dumps(asdict(_measured(options.cameras[0], options.seconds))))
-        return
-    sources = {"here": ROOT / "src"}
-    if options.before is not None:
-        sources = {"before": options.before.absolute(), **sources}
-    print(
-        "         cameras  ms of the site a frame    ms of all a frame  frames/s  lost  "
-        "cameras a core"
-    )
-    for cameras in options.cameras:
-        runs: dict[str, list[Passed]] = {name: [] for name in sources}
-        for _ in range(options.rounds):
-            for name, source in sources.items():
-                runs[name].append(_run(source, cameras, options.seconds))
-        for name, passed in runs.items():
-            _report(name, cameras, passed)
+    given = parser.parse_args(arguments)
+    print("cameras  ms of the site a frame    ms of all a frame  frames/s  lost  cameras a core")
+    context = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as own_process:
+        for cameras in given.cameras:
+            work = [
+                own_process.submit(_measured, cameras, given.seconds) for _ in range(given.rounds)
+            ]
+            _report(cameras, [one.result() for one in work])
 
 
-def _run(source: Path, cameras: int, seconds: float) -> Passed:
-    """One measurement in a process of its own, with the package of a checkout."""
-    words = ["--one", "--cameras", str(cameras), "--seconds", str(seconds)]
-    path = f"{source}{os.pathsep}{ROOT}"
-    done = subprocess.run(
-        [sys.executable, "-m", "studies", "frames", *words],
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return Passed(**json.loads(done.stdout))
-
-
-def _report(name: str, cameras: int, runs: list[Passed]) -> None:
+def _report(cameras: int, runs: list[Passed]) -> None:
     site = [1000 * one.site / one.frames for one in runs]
     everybody = [1000 * one.all / one.frames for one in runs]
     rate = float(np.median([one.frames / one.took for one in runs]))
     lost = sum(one.lost for one in runs) / sum(one.lost + one.frames for one in runs)
     carried = 1000 / (FPS * float(np.median(site)))
     print(
-        f"{name:<8} {cameras:7}  {_spread(site):>22}  {_spread(everybody):>19}  {rate:8.1f}  "
+        f"{cameras:7}  {_spread(site):>22}  {_spread(everybody):>19}  {rate:8.1f}  "
         f"{lost:4.0%}  {carried:14.0f}",
         flush=True,
     )

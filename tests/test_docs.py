@@ -199,6 +199,12 @@ def test_the_pages_on_commands_and_settings_are_what_the_code_says(
     assert status == 0, capsys.readouterr().out
 
 
+def test_a_figure_names_a_version_or_a_date_and_no_bare_commit() -> None:
+    commit = r"(?<![\w.])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}\b(?!…)"
+    found = {page.name: re.findall(commit, page.read_text("utf-8")) for page in pages()}
+    assert {name: hashes for name, hashes in found.items() if hashes} == {}
+
+
 def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     texts = [(DOCS / "reference" / page).read_text("utf-8") for page in ("api.md", "errors.md")]
     single = r"^::: stepvad\.(?:[a-z.]+\.)?(\w+)$(?!\n    options:)"  # packages have options

@@ -30,6 +30,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "capacity": ("", []),
     "cost": ("", []),
     "footage": ("{hall} --max-steps 8", [SLOW]),
+    "frames": ("--cameras 1 --rounds 1 --seconds 1", [SLOW]),
     "make-mocap": (
         f"m --size small --archive {MOTIONS} --contact-sheet s.png",
         [pytest.mark.data, SLOW],
@@ -74,7 +75,6 @@ HELP_ALONE = {
     "fit-memory": "minutes",
     "fleet": "a NATS server for itself",
     "following": "videos of falls and networks",
-    "frames": "two idle cores",
     "hours": "motion capture",
     "learn-body": "motion capture, and writes the model of the body",
     "limits": "PostgreSQL and NATS for themselves",
@@ -92,7 +92,6 @@ HELP_ALONE = {
     "tracking": "a video and networks",
     "training-precision": "labelled footage",
     "training-speed": "an idle core for minutes",
-    "upgrade": "an older commit, PostgreSQL and NATS",
     "validation": "labelled footage",
     "vary-video": "a video",
     "view-cost": "an idle core for minutes",
