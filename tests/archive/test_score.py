@@ -26,6 +26,7 @@ from stepvad.model import modelfile
 from stepvad.poses import Clip
 from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model
+from tests.fuzz import bombs
 
 
 def table_of(place: Directory, name: str) -> Any:
@@ -209,6 +210,23 @@ def test_a_file_that_cannot_be_read_is_not_held_against_others(
     outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))
     assert [*outcome.failed] == ["gone.parquet", "c.parquet"]
     assert all("expected a file that can be read" in text for text in outcome.failed.values())
+    assert outcome.facts is not None
+    assert {*outcome.facts.clips} == {clips[0].name, clips[1].name}
+
+
+def test_a_file_that_takes_too_much_memory_is_not_held_against_others(
+    clips: list[Clip], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poses = tmp_path / "poses"
+    poses.mkdir()
+    write_clip(clips[0], poses / "a.parquet")
+    write_clip(clips[1], poses / "d.parquet")
+    (poses / "b.parquet").write_bytes(bombs.page_that_claims(tmp_path))
+    monkeypatch.setattr(shards, "MEMORY_BYTES", 1 << 28)
+    names = [f"{name}.parquet" for name in "abd"]
+    outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))
+    assert [*outcome.failed] == ["b.parquet"]
+    assert "malloc of size 1400000000 failed" in outcome.failed["b.parquet"]
     assert outcome.facts is not None
     assert {*outcome.facts.clips} == {clips[0].name, clips[1].name}
 

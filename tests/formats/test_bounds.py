@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,28 @@ def test_pages_of_every_kind_are_read(
         assert same(found, Clip("a", None, 10, whole.tracks, of_size(5)))
 
 
-def test_a_page_that_claims_more_than_it_has_is_refused_before_it_is_unpacked(
-    tmp_path: Path,
-) -> None:
+def test_a_page_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(bombs.page_that_claims(tmp_path))
-    with pytest.raises(DataError, match="expected rows of up to 134 MB in a file of"):
+    with pytest.raises(DataError, match="expected a Parquet file of tracks, got: Corrupt ZSTD"):
+        read_clip(path)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "words"),
+    [
+        (bombs.many_poses, "expected rows of up to"),
+        (bombs.many_joints, "expected up to 1000 joints, got 2,000"),
+        (bombs.names_by_prefix, "expected plain or dictionary encoding"),
+        (bombs.long_names, "expected names of up to 1000 characters"),
+    ],
+)
+def test_rows_that_would_fill_memory_are_refused_by_the_footer(
+    bomb: Callable[[Path], bytes], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(bomb(tmp_path))
+    with pytest.raises(DataError, match=words):
         read_clip(path)
 
 

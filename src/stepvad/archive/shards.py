@@ -23,10 +23,13 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.formats import tracks
 from stepvad.formats.trackheader import ClipFacts
 from stepvad.model.footage import BATCH
+from stepvad.supervision.limits import limited_memory
 from stepvad.windows import Repairs, Sampling, WindowIndex
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import runs_of
 
+MEMORY_BYTES = 1 << 32
+"""Memory that a worker may take for a shard: a small file can claim any size."""
 KEPT_BYTES = 1 << 25
 """The largest threshold glibc accepts."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -92,7 +95,8 @@ def score(task: ShardTask) -> ShardOutcome:
     failed: dict[str, str] = {}
     while True:
         try:
-            return ShardOutcome(task.shard, _score(task, failed), failed)
+            with limited_memory(MEMORY_BYTES):
+                return ShardOutcome(task.shard, _score(task, failed), failed)
         except _FileError as error:
             failed[error.name] = error.reason
         except StepvadError as error:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -31,3 +35,23 @@ def raise_file_limit() -> int:
             wanted,
         )
     return wanted
+
+
+@contextmanager
+def limited_memory(more: int) -> Iterator[None]:
+    """Have allocations fail once this process takes `more` bytes than now; on Linux only.
+
+    The limit counts what a process may write to (`RLIMIT_DATA`), not the address space that
+    libraries reserve.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    least = min(limit for limit in (used + more, soft, hard) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
