@@ -16,27 +16,30 @@ from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.passwords import Passwords
 from stepvad.report.page import house_style, player
 from stepvad.settings.sections import SiteSettings
+from stepvad.settings.web import Web
 from stepvad.web.attempts import Attempts
 from stepvad.web.audit_trail import AuditTrail
 from stepvad.web.background import Background
-from stepvad.web.failures import ErrorLog, add_error_answers
-from stepvad.web.health import AlwaysHealthy, HealthSource
 from stepvad.web.identity import Identities
 from stepvad.web.learning_routes import add_learning_routes, add_precision_route
 from stepvad.web.links import add_links
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_login
 from stepvad.web.notifications import add_notifications
-from stepvad.web.operations import add_operations
+from stepvad.web.operations import (
+    AlwaysHealthy,
+    ErrorLog,
+    HealthSource,
+    add_error_answers,
+    add_operations,
+)
 from stepvad.web.own_password import add_own_password
 from stepvad.web.place_routes import add_place_routes
-from stepvad.web.replays import add_replays
 from stepvad.web.roles import Rules
 from stepvad.web.routes import Running, add_routes
 from stepvad.web.security import Guard, own_names
 from stepvad.web.sessions import Sessions
 from stepvad.web.settings_routes import add_settings_routes
-from stepvad.web.shown import Address
 from stepvad.web.sign_on import SignOn
 from stepvad.web.token import Token
 from stepvad.web.user_routes import add_user_routes
@@ -78,7 +81,6 @@ def create_app(
     add_settings_routes(app, site.editor)
     add_learning_routes(app, site.status, site.learner)
     add_precision_route(app, site.store)
-    add_replays(app, site)
     add_place_routes(app, site)
     _add_page(app)
     if isinstance(settings, SiteSettings):
@@ -99,9 +101,7 @@ def create_app(
     return app
 
 
-def _identities(
-    web: Address, token: str, session_file: Path | None, accounts: Accounts
-) -> Identities:
+def _identities(web: Web, token: str, session_file: Path | None, accounts: Accounts) -> Identities:
     known = Token(token)
     return Identities(
         attempts=Attempts(known),
@@ -118,7 +118,7 @@ def _identities(
     )
 
 
-def _add_guard(app: FastAPI, web: Address, identities: Identities) -> None:
+def _add_guard(app: FastAPI, web: Web, identities: Identities) -> None:
     """Add the ways to log in, and the guard in front of all routes; no route may come after."""
     trail = AuditTrail(identities.accounts, identities.background)
     login = LogIn(identities, Passwords(), trail)

@@ -10,10 +10,10 @@ from starlette.types import Scope
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.users import TOKEN_USER, User
+from stepvad.settings.web import Web
 from stepvad.web.attempts import Attempt, Attempts
 from stepvad.web.background import Background
 from stepvad.web.sessions import TOKEN_OWNER, Owner, Sessions
-from stepvad.web.shown import Address
 from stepvad.web.sign_on import STATE, ProxyUser, user_of
 
 KnownBy = Literal["token", "session", "proxy"]
@@ -38,7 +38,7 @@ class Identities:
         accounts: Accounts,
         background: Background,
         cookie: str,
-        web: Address,
+        web: Web,
     ) -> None:
         self.attempts, self.sessions, self.accounts = attempts, sessions, accounts
         self.background, self.cookie, self._web = background, cookie, web

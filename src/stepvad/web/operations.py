@@ -1,23 +1,58 @@
-"""Routes for operators: liveness, readiness and metrics."""
+"""For operators: liveness, readiness, metrics, and errors in the log."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+from typing import Protocol
 
-from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from stepvad.errors import StepvadError
+from stepvad.errors import ConfigError, StepvadError
 from stepvad.supervision.logs import Repeats, repeated
+from stepvad.supervision.stages import Health
 from stepvad.web import metrics
-from stepvad.web.failures import ErrorLog
-from stepvad.web.health import HealthSource
 from stepvad.web.routes import Running
 
 logger = logging.getLogger(__name__)
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthSource(Protocol):
+    """Provides the health of a process's stages."""
+
+    def health(self) -> Health:
+        """Current health of the stages."""
+        ...
+
+
+class AlwaysHealthy:
+    """A process without stages, such as the page of a fleet."""
+
+    def health(self) -> Health:
+        """Always healthy, since there are no stages."""
+        return Health()
+
+
+class ErrorLog:
+    """Logs each error at most once a minute, with a traceback if it is unexpected."""
+
+    def __init__(self, repeats: Repeats | None = None) -> None:
+        self._repeats = repeats or Repeats()
+
+    def log(self, error: Exception, request: str) -> None:
+        """Log the error of a request."""
+        held = self._repeats.admit((type(error), str(error)))
+        if held is None:
+            return
+        foreseen = isinstance(error, StepvadError)
+        logger.error(
+            "%s failed: %s: %s%s",
+            *(request, type(error).__name__, error, repeated(held)),
+            exc_info=None if foreseen else error,
+        )
 
 
 def add_operations(
@@ -70,3 +105,29 @@ def _add_health(app: FastAPI, source: HealthSource) -> None:
         if held is not None:
             logger.error("stages hang: %s%s", late, repeated(held))
         return PlainTextResponse("hanging\n", 503)
+
+
+def add_error_answers(app: FastAPI, errors: ErrorLog) -> None:
+    """Respond with 503 if the event store fails, 403 if the page may not do something."""
+
+    async def unavailable(request: Request | WebSocket, error: Exception) -> Response:
+        """503: the store may be available again later."""
+        errors.log(error, _name(request))
+        problem = {"detail": "the event store cannot be used now; try again"}
+        return JSONResponse(problem, 503, {"Retry-After": "5"})
+
+    async def forbidden(request: Request | WebSocket, error: Exception) -> Response:
+        """403: not permitted by the configuration."""
+        errors.log(error, _name(request))
+        return JSONResponse({"detail": "this page may not do that"}, 403)
+
+    for kind in (sqlite3.Error, StepvadError):
+        app.add_exception_handler(kind, unavailable)
+    app.add_exception_handler(ConfigError, forbidden)
+
+
+def _name(request: Request | WebSocket) -> str:
+    """Method and route, without the client's path parameters."""
+    route = request.scope.get("route")
+    path = getattr(route, "path", request.url.path)
+    return f"{request.scope.get('method', 'WEBSOCKET')} {path}"

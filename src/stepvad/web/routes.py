@@ -19,7 +19,7 @@ from stepvad.incidents.stored import Deleted, Inventory
 from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import CameraView, LiveStatus, SinkView
 from stepvad.site.editor import SettingsEditor
-from stepvad.site.replay import Replays
+from stepvad.site.replay import Moment, Replays
 from stepvad.site.store.outbox import Outbox
 from stepvad.web import answers
 from stepvad.web.answers import JudgedEvent
@@ -37,6 +37,7 @@ CameraName = Annotated[
     str | None,
     Query(description="Of this camera only; of a fleet site/camera, or site/.", max_length=200),
 ]
+NO_POSES = Moment(words="A fleet keeps no poses: there is nothing to play.")
 NOT_THERE: dict[int | str, dict[str, Any]] = {
     404: {"model": answers.Problem, "description": "Not found."}
 }
@@ -88,6 +89,7 @@ def add_routes(app: FastAPI, site: Running, version: str) -> None:
     _of_cameras(app, site, version)
     _of_events(app, site)
     _of_one_event(app, site)
+    _of_scenes(app, site)
     _of_what_is_kept(app, site)
     _of_dead_letters(app, site)
 
@@ -242,6 +244,23 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
             raise HTTPException(409, f"event {id}: expected one that is over, got an open one")
         site.store.delete(ids=[id])
         return Response(status_code=204)
+
+
+def _of_scenes(app: FastAPI, site: Running) -> None:
+    @app.get("/api/events/{id}/scene", tags=["events"], responses=NOT_THERE)
+    def scene(id: EventIdPath) -> Moment:
+        """Everybody in view around the peak of an event."""
+        site.event(id)
+        return NO_POSES if site.replays is None else site.replays.event(id)
+
+    @app.get("/api/cameras/{name}/moment", tags=["cameras"], responses=NOT_THERE)
+    def moment(
+        name: CameraPath,
+        at: Annotated[float, Query(description="Unix time in seconds.", ge=0, le=1e12)],
+    ) -> Moment:
+        """The event at a time, or the people then as far as they are in memory or recorded."""
+        site.camera(name)
+        return NO_POSES if site.replays is None else site.replays.moment(name, at)
 
 
 def user_of(request: Request) -> str:

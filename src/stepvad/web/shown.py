@@ -3,67 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
-from stepvad.accounts.users import Role
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Review
 from stepvad.incidents.search import EVERY, Search
 from stepvad.incidents.stored import Deleted, Inventory
-
-
-class Address(Protocol):
-    """Listening address of a page and its public URL."""
-
-    @property
-    def host(self) -> str:
-        """Host name or address to listen on."""
-        ...
-
-    @property
-    def public_url(self) -> str | None:
-        """The URL that browsers use, if a proxy is in front."""
-        ...
-
-    @property
-    def trusted_proxies(self) -> Sequence[str]:
-        """Addresses and networks whose X-Forwarded headers are trusted."""
-        ...
-
-    @property
-    def idle_hours(self) -> float:
-        """After how long without a request a log-in ends."""
-        ...
-
-    @property
-    def login_days(self) -> float:
-        """After how long a log-in ends at the latest."""
-        ...
-
-    @property
-    def user_header(self) -> str | None:
-        """Header in which a trusted proxy names the user."""
-        ...
-
-    @property
-    def group_header(self) -> str | None:
-        """Header in which it names the groups of the user."""
-        ...
-
-    @property
-    def judge_groups(self) -> Sequence[str]:
-        """Groups whose members may judge."""
-        ...
-
-    @property
-    def admin_groups(self) -> Sequence[str]:
-        """Groups whose members may administer."""
-        ...
-
-    @property
-    def sso_role(self) -> Role | Literal["none"]:
-        """Role of other users of the proxy."""
-        ...
+from stepvad.settings.web import Web
 
 
 class Deployment(Protocol):
@@ -75,8 +21,8 @@ class Deployment(Protocol):
         ...
 
     @property
-    def web(self) -> Address:
-        """Address of its page."""
+    def web(self) -> Web:
+        """The settings of its page."""
         ...
 
 

@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepvad.accounts.users import Role, User, is_name
+from stepvad.settings.web import Web
 from stepvad.supervision.logs import Repeats, repeated
-from stepvad.web.shown import Address
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class ProxyUser(NamedTuple):
 class SignOn:
     """Middleware in front of all others, which still sees the address of the proxy itself."""
 
-    def __init__(self, app: ASGIApp, *, web: Address) -> None:
+    def __init__(self, app: ASGIApp, *, web: Web) -> None:
         self.app, self._web = app, web
         self._networks = [ipaddress.ip_network(proxy) for proxy in web.trusted_proxies]
         self._lines = Repeats()
@@ -73,7 +73,7 @@ class SignOn:
             logger.warning("%s: %s%s", words, peer, repeated(held))
 
 
-def role_of_groups(groups: frozenset[str], web: Address) -> Role | None:
+def role_of_groups(groups: frozenset[str], web: Web) -> Role | None:
     """The highest role that a user has by the groups of the proxy."""
     of_roles: Sequence[tuple[Role, Sequence[str]]] = (
         ("administer", web.admin_groups),
@@ -82,7 +82,7 @@ def role_of_groups(groups: frozenset[str], web: Address) -> Role | None:
     return next((role for role, some in of_roles if not groups.isdisjoint(some)), None)
 
 
-def user_of(named: ProxyUser, own: User | None, web: Address) -> User | None:
+def user_of(named: ProxyUser, own: User | None, web: Web) -> User | None:
     """The user: an account here decides, then the groups, then the usual role; None: refused."""
     if own is not None:
         return own
