@@ -138,8 +138,10 @@ def test_what_a_stream_keeps_does_not_grow_with_time(detectors: dict[int, Detect
     stream = Stream(detectors[T], skeleton=SKELETON)
     for frame in range(400):
         stream.update(frame, [person(0, frame), person(1 + frame, 0)])  # one stays, others pass by
-        assert len(stream._tracks) <= T + 3
-    assert stream._tracks._keypoints.nbytes <= 16 * 2 * T * 4 * V * 2  # rings of 16 tracks
+        assert len(stream._tracks) <= 16
+    assert (
+        stream._tracks._keypoints.nbytes <= 16 * 4 * T * 4 * V * 2
+    )  # 16 tracks, four windows each
 
 
 def test_people_of_several_cameras_are_scored_in_one_call(detectors: dict[int, Detector]) -> None:

@@ -11,9 +11,8 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Repairs, Sampling, Windows, prepare
-from stepvad.windows.online import check_online
-from stepvad.windows.rings import TrackRings
+from stepvad.windows import Repairs, Windows, prepare
+from stepvad.windows.assembler import WindowAssembler
 from stepvad.windows.values import CompletedWindows
 
 
@@ -29,14 +28,13 @@ class Stream:
     def __init__(
         self, detector: Detector, *, skeleton: Skeleton = COCO17, fps: float | None = None
     ) -> None:
-        check_online(detector.config)
         self.detector = detector
         self.skeleton = skeleton
         self.counts = Repairs()
         self.flat_windows = 0
         self.duplicate_poses = 0
         self._frame = -1
-        self._tracks = TrackRings(Sampling.of(detector.config, fps), detector.skeleton.V)
+        self._tracks = WindowAssembler(detector.config, detector.skeleton, fps)
 
     @property
     def span(self) -> int:
@@ -73,11 +71,19 @@ class Stream:
             self.detector.config,
         )
         self._frame = frame
-        found = self._tracks.push(frame, [p.track_id for p in distinct], keypoints, confidence)
+        ids = np.array([pose.track_id for pose in distinct], dtype=np.int64)
+        filled, jumps = self._tracks.filled_poses, self._tracks.jumps
+        # track ids may have 64 bits, so they are the keys themselves
+        parts = self._tracks.complete(
+            ids, np.zeros_like(ids), np.full_like(ids, frame), ids, keypoints, confidence
+        )
+        found, rows = zip(*parts, strict=True)
+        filled, jumps = self._tracks.filled_poses - filled, self._tracks.jumps - jumps
         self.counts += mended
-        if self._tracks.n_filled or self._tracks.n_jumps:
-            self.counts += Repairs(filled_poses=self._tracks.n_filled, jumps=self._tracks.n_jumps)
-        return found
+        if filled or jumps:
+            self.counts += Repairs(filled_poses=filled, jumps=jumps)
+        # windows in the order of the poses that completed them
+        return CompletedWindows.joined(found).part(np.argsort(np.concatenate(rows), kind="stable"))
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:
         poses = list(poses)

@@ -2,7 +2,7 @@
 
 `prepare` repairs poses, `gaps` holds the only gap rule, `sampling` takes a window's poses by the
 clock, `views` say what it shows, `standardise` scales it. `cutting` cuts a clip from the `runs` of
-its tracks; `assembler` takes batches of many cameras, `rings` the frames of one.
+its tracks; `assembler` takes poses as they arrive, of one camera or of many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Windows of many cameras, cut from batches of poses of any size by array operations."""
+"""Windows of any number of cameras, cut as their poses arrive, by array operations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from stepvad.config import Config
+from stepvad.errors import ConfigError
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.gaps import PoseArrays, ends_run, fill_gaps
-from stepvad.windows.online import check_online
 from stepvad.windows.prepare import prepare
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import CompletedWindows, Windows
@@ -32,6 +32,15 @@ Buffers = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
 """Keypoints, mean confidence and whether each pose was seen."""
 
 
+def check_online(config: Config) -> None:
+    """Reject settings that need the end of a track."""
+    if config.drop_last_window:
+        raise ConfigError(
+            "drop_last_window: expected False for a stream, got True",
+            hint="a stream cannot know which window of a track is the last",
+        )
+
+
 class Mark(NamedTuple):
     """State of every track to roll back to; see `WindowAssembler.mark`."""
 
@@ -41,7 +50,7 @@ class Mark(NamedTuple):
 
 
 class WindowAssembler:
-    """Cuts the poses of many cameras into the windows that one `Stream` per camera would.
+    """Cuts the poses of a `Stream`, or of many cameras, into windows.
 
     Camera numbers are below 2^31 and track ids have 32 bits. Frames of a camera arrive in order,
     one or many at a time, all at the same rate. Memory grows with the number of people in view.
@@ -51,8 +60,12 @@ class WindowAssembler:
         check_online(config)
         self.config, self.skeleton = config, skeleton
         self.duplicate_poses = 0
-        self._sampling = Sampling.of(config, fps)
-        self._length = length = self._sampling.span
+        self.filled_poses = 0
+        """Poses interpolated so far; `undo` does not take them back."""
+        self.jumps = 0
+        """Tracks that began again so far because their bodies jumped."""
+        self.sampling = Sampling.of(config, fps)
+        self._length = length = self.sampling.span
         joints = skeleton.V
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
@@ -125,19 +138,36 @@ class WindowAssembler:
         """
         keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton, self.config)
         key = camera << 32 | track_id & 0xFFFFFFFF
+        for found, rows in self.complete(key, camera, frame, track_id, keypoints, sure):
+            if len(rows):
+                yield Windows.completed(found, self.config), rows
+
+    def complete(
+        self,
+        key: NDArray[np.int64],
+        camera: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        track_id: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+    ) -> Iterator[tuple[CompletedWindows, NDArray[np.int64]]]:
+        """Yield the windows of prepared poses in pixels, and the row that completed each.
+
+        `key` tells the tracks of all cameras apart. At least one batch is yielded, maybe empty.
+        """
         order = np.argsort(key, kind="stable")
-        same = _step(key[order], -1) == 0
+        same = ~_begins(key[order])
         step = _step(frame[order], 0)
         if (again := same & (step == 0)).any():
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
             step = _step(frame[order], 0)
         # a long gap or a jump within the batch starts a new run
-        broken = same & ends_run(step - 1, self._sampling.gap)
-        if self._sampling.frame_s is not None:
+        broken = same & ends_run(step - 1, self.sampling.gap)
+        if self.sampling.frame_s is not None:
             near = np.flatnonzero(same & ~broken)
             pairs = keypoints[order[near - 1]], keypoints[order[near]]
-            broken[near] = self._sampling.jumps(*pairs, step[near] - 1)
+            broken[near] = self.sampling.jumps(*pairs, step[near] - 1)
         runs = [order]
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
@@ -146,20 +176,20 @@ class WindowAssembler:
             self._keep(np.array([*renewed], dtype=np.int64))
         for run in runs:
             at, here, frames, of = self._push(
-                key[run], frame[run], keypoints.take(run, axis=0), sure[run]
+                key[run], camera[run], frame[run], keypoints.take(run, axis=0), confidence[run]
             )
-            n_poses = self._sampling.n_poses(here)
-            for first in range(0, len(at), AT_ONCE):
+            n_poses = self.sampling.n_poses(here)
+            for first in range(0, max(len(at), 1), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
                 rows = run[of[part]]
                 poses, seen = self._cut(at[part], here[part])
                 whose = track_id[rows], frames[part]
-                found = CompletedWindows(*poses, *whose, n_poses[part], seen)
-                yield Windows.completed(found, self.config), rows
+                yield CompletedWindows(*poses, *whose, n_poses[part], seen), rows
 
     def _push(
         self,
         key: NDArray[np.int64],
+        camera: NDArray[np.int64],
         frame: NDArray[np.int64],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
@@ -169,22 +199,23 @@ class WindowAssembler:
         Returns position of the last pose, frames at hand, last frame and row of every window they
         complete.
         """
-        first = np.flatnonzero(_step(key, -1))
+        first = np.flatnonzero(_begins(key))
         size = _step(np.append(first, len(key)), 0)[1:]
         if len(self._free) < len(first):
             self._sweep(len(first))
-        slots = self._slots_of(key[first].tolist())
+        slots = self._slots_of(key[first].tolist(), camera[first].tolist())
         before = np.empty_like(frame)
         before[1:] = frame[:-1]
         before[first] = self._last[slots]
         missed = frame - before - 1
-        fresh = ends_run(missed[first], self._sampling.gap)
-        if self._sampling.frame_s is not None:
+        fresh = ends_run(missed[first], self.sampling.gap)
+        if self.sampling.frame_s is not None:
             fresh |= self._jumps(slots, ~fresh, keypoints[first], missed[first])
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
         of, seen = np.arange(len(key)), np.ones(len(key), np.bool_)
         if missed.any():
+            self.filled_poses += int(missed.sum())
             of, ahead, (keypoints, confidence) = fill_gaps(
                 missed,
                 (keypoints, confidence),
@@ -201,7 +232,7 @@ class WindowAssembler:
         self._seen.reshape(-1)[at] = seen
         self._n[slots] += size
         self._last[slots] = frame[ends - 1]
-        whole = place >= self._sampling.least - 1
+        whole = place >= self.sampling.least - 1
         here = np.minimum(place[whole] + 1, self._length)
         return at[whole], here, frame[whole], of[whole]
 
@@ -215,8 +246,9 @@ class WindowAssembler:
         """Which tracks begin again, because their bodies jumped; their poses are kept for undo."""
         old, found = slots[known], known.copy()
         latest = self._keypoints[old, self._n[old] - 1]
-        found[known] = self._sampling.jumps(latest, keypoints[known], missed[known])
+        found[known] = self.sampling.jumps(latest, keypoints[known], missed[known])
         self._keep(slots[found])
+        self.jumps += int(found.sum())
         return found
 
     def _keep(self, slots: NDArray[np.int64]) -> None:
@@ -232,7 +264,7 @@ class WindowAssembler:
 
         Where fewer frames are `here` than a window covers, the first one is repeated.
         """
-        take, take_seen = self._sampling.take, self._sampling.take_seen
+        take, take_seen = self.sampling.take, self.sampling.take_seen
         joints = self._keypoints.shape[2:]
         if (here < self._length).any():
             back = np.minimum(np.arange(self._length - 1, -1, -1), here[:, None] - 1)
@@ -286,14 +318,14 @@ class WindowAssembler:
             self._seen = np.pad(self._seen, ((0, 0), (0, more)))
             self._spans = None
 
-    def _slots_of(self, keys: Sequence[int]) -> NDArray[np.int64]:
+    def _slots_of(self, keys: Sequence[int], cameras: Sequence[int]) -> NDArray[np.int64]:
         """The slots of these tracks; those that are not known begin."""
         slots = [*map(self._slot.get, keys)]
         if None in slots:
             for i, key in enumerate(keys):
                 if slots[i] is None:
                     slots[i] = slot = self._slot[key] = self._free.pop()
-                    self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, NEVER
+                    self._owner[slot], self._n[slot], self._last[slot] = cameras[i], 0, NEVER
                     self._new.append(slot)
         return np.array(slots, dtype=np.int64)
 
@@ -303,11 +335,11 @@ class WindowAssembler:
         latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])
         missed = latest[self._owner] - self._last - 1
-        self._release(used & ends_run(missed, self._sampling.gap))
+        self._release(used & ends_run(missed, self.sampling.gap))
         before = len(self._n)
         if len(self._free) > before // 4 + wanted:
             return
-        more = max(before, 64, wanted)
+        more = max(before, 16, wanted)
         for name in ("_keypoints", "_confidence", "_seen", "_n", "_last", "_owner", "_moved"):
             array = getattr(self, name)
             room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
@@ -322,6 +354,13 @@ class WindowAssembler:
             self._free.extend(slot for slot in self._slot.values() if gone[slot])
             self._slot = left
             self._owner[gone] = -1
+
+
+def _begins(key: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows, sorted by key, are the first of theirs."""
+    found = np.ones(len(key), np.bool_)
+    found[1:] = key[1:] != key[:-1]
+    return found
 
 
 def _step(values: NDArray[np.int64], before: int) -> NDArray[np.int64]:
