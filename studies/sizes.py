@@ -1,10 +1,9 @@
-"""AUROC against cost: narrower networks, fewer noise scales, and students.
+"""AUROC against cost: narrower networks, and fewer noise scales.
 
     OMP_NUM_THREADS=1 python -m studies sizes DATA MODELS -o sizes.csv --plot sizes.png
 
-Fits STEP at several widths, scores the test clips with all noise scales and with some of them, and
-teaches students what the widest network says. Models are kept in MODELS and not made again. Cost
-is counted in multiplications per window; the study `profiles` times models. AUROC is over all
+Fits STEP at several widths and scores the test clips with all noise scales and with some of them.
+Models are kept in MODELS and not made again. Cost is counted in multiplications per window; the study `profiles` times models. AUROC is over all
 frames, online, not smoothed; the loss beside the widest network is paired over clips.
 """
 
@@ -19,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import Config, Detector
-from stepvad.distillation import LESSONS, Lessons, Student, learn
 from stepvad.evaluation import intervals, protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.frames import FrameScores
@@ -28,11 +26,6 @@ from stepvad.model.scoring import anomaly_score
 
 WIDTHS = (1024, 512, 256, 128, 64)
 SCALES = (5, 3, 2, 1)
-STUDENTS = (
-    *(Student(width=width, blocks=2) for width in (128, 256, 512)),
-    Student(width=512, blocks=3),
-    Student(width=512, blocks=4),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     dataset = open_dataset(given.data)
     config = replace(Config.short(), max_steps=given.steps, seed=given.seed)
     widths = {width: fitted(given.models, dataset, config, width) for width in WIDTHS}
-    students = taught(
-        given.models, dataset, widths[WIDTHS[0]], [replace(s, seed=given.seed) for s in STUDENTS]
-    )
-    points = [*curve(widths, students, dataset)]
+    points = [*curve(widths, dataset)]
     with given.output.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(asdict(points[0])), lineterminator="\n")
         table.writeheader()
@@ -86,44 +76,22 @@ def fitted(models: Path, dataset: Dataset, config: Config, width: int) -> Detect
     return Detector.load(path)
 
 
-def taught(
-    models: Path, dataset: Dataset, teacher: Detector, students: Sequence[Student]
-) -> dict[str, Detector]:
-    """Students of the widest network, from their files if they are there."""
-    paths = {
-        f"student {s.width}x{s.blocks}": models / f"student-{s.width}x{s.blocks}-{s.seed}"
-        for s in students
-    }
-    missing = [s for s, path in zip(students, paths.values(), strict=True) if not path.exists()]
-    if missing:
-        say("asking the teacher")
-        quick = replace(teacher, runtime="fastest")
-        lessons = Lessons.of(quick, dataset.train_clips(), LESSONS, seed=missing[0].seed)
-        for student in missing:
-            say(f"teaching {student.width}x{student.blocks}")
-            made = learn(lessons, student)
-            made.save(paths[f"student {student.width}x{student.blocks}"])
-    return {name: Detector.load(path) for name, path in paths.items()}
-
-
-def curve(
-    widths: dict[int, Detector], students: dict[str, Detector], dataset: Dataset
-) -> Iterator[Point]:
+def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
     """Every model, and the widest and the best narrow one with some of their scales."""
-    named = {f"width {width}": model for width, model in widths.items()} | students
+    named = {f"width {width}": model for width, model in widths.items()}
     widest = widths[WIDTHS[0]]
     whole = widest.network.folded.work
     reference: intervals.Resampled | None = None
     print(f"{'':28}{'work':>12}{'share':>9}{'AUROC':>8}{'loss':>8}{'interval':>18}")
     for name, model in named.items():
-        for kept, frames in looks(model, dataset, SCALES if model.config.L > 1 else ()):
+        for kept, frames in looks(model, dataset, SCALES):
             drawn = intervals.resample(frames)
             reference = reference or drawn
             lost = reference.minus(drawn).interval()
             work = work_of(model, kept)
             point = Point(
                 name if kept == model.config.L else f"{name}, {kept} of {model.config.L} scales",
-                "student" if name in students else "scales" if kept < model.config.L else "width",
+                "scales" if kept < model.config.L else "width",
                 work,
                 work / whole,
                 100 * frames.measure("auroc"),
@@ -171,7 +139,6 @@ def draw(points: Sequence[Point], path: Path) -> None:
     for kind, marker, colour in (
         ("width", "o", "#0072B2"),
         ("scales", ".", "#56B4E9"),
-        ("student", "s", "#D55E00"),
     ):
         some = [point for point in points if point.kind == kind]
         axes.plot(
@@ -180,7 +147,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     for point in points:
         if point.kind != "scales":
             axes.annotate(
-                point.name.removeprefix("student "),
+                point.name,
                 (point.share, point.auroc),
                 textcoords="offset points",
                 xytext=(4, -11),

@@ -16,7 +16,6 @@ from stepvad.archive.scoring import ScoreOptions
 from stepvad.calibration.drift import look
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.distillation import distill
 from stepvad.errors import ConfigError, DataError, ModelFileError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
@@ -230,8 +229,6 @@ def test_what_needs_one_view_of_the_pose_says_so(
 ) -> None:
     with pytest.raises(ConfigError, match="export: expected a model of one view"):
         several.export(tmp_path / "model.onnx")
-    with pytest.raises(ConfigError, match="distill: expected a model of one view"):
-        distill(several, footage)
     with pytest.raises(ConfigError, match="fit: expected one view for validation, checkpoints"):
         Detector.fit(footage, several.config, checkpoint=tmp_path / "x")
     motion = Detector.fit(footage, replace(QUICK, view="motion"))

@@ -11,7 +11,6 @@ import typer
 from stepvad.cli.archive import archive
 from stepvad.cli.benchmark import benchmark
 from stepvad.cli.convert import convert
-from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
 from stepvad.cli.events import events
 from stepvad.cli.explain import explain
@@ -72,7 +71,7 @@ VERBS = (
         explain,
         report,
     ),
-    *(watch, convert, inspect, export, distill),
+    *(watch, convert, inspect, export),
 )
 """Commands in their usual order of use."""
 

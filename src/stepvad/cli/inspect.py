@@ -33,7 +33,6 @@ METHODS: dict[Method, str] = {
     "knn": "knn: distance to the nearest training windows",
     "mahalanobis": "mahalanobis: distance to the mean of the training windows",
 }
-STUDENT = "student: a small network that learned the scores of another model"
 CHANGES = 5
 """Number of changes printed for a drift."""
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
@@ -172,7 +171,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
     weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
     return [
-        f"Method        {STUDENT if origin.distilled else METHODS[method]}",
+        f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; "
         f"profile {config.profile}: {PROFILES[config.profile]}",
@@ -221,14 +220,9 @@ def _energy_sentences(detector: Detector) -> list[str]:
     length = f"{config.epochs} epochs"
     if config.max_steps is not None:
         length = f"{config.max_steps:,} steps"
-    network = (
-        f"Energy        {config.blocks} {BLOCKS[config.network]} of width {config.width}, "
-        f"{parameters:,} parameters"
-    )
-    if detector.origin.distilled:
-        return [network, f"Runtime       {engine_words(detector)}"]
     return [
-        network,
+        f"Energy        {config.blocks} {BLOCKS[config.network]} of width {config.width}, "
+        f"{parameters:,} parameters",
         f"Noise         {config.L} scales from {config.sigma_low:g} to {config.sigma_high:g}, "
         f"aggregation {config.aggregation}",
         f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "

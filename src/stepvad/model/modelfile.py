@@ -54,8 +54,6 @@ class Origin:
     """Epochs trained; fewer than the settings ask for if training stopped early."""
     counts: Repairs
     """Repairs to the training poses."""
-    distilled: bool = False
-    """Whether it learned the scores of another model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,7 +305,6 @@ def _origin(own: Fields) -> Origin:
         windows=own.whole("windows", least=LOWEST),
         epochs=own.whole("epochs", least=LOWEST),
         counts=Repairs(**{name: counts.whole(name, least=LOWEST) for name in counts.values}),
-        distilled=own.flag("distilled") if "distilled" in own else False,
     )
 
 

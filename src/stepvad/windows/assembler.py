@@ -170,7 +170,9 @@ class WindowAssembler:
             broken[near] = self.sampling.jumps(*pairs, step[near] - 1)
         runs = [order]
         if broken.any():
-            turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
+            turn: NDArray[np.int64] = np.cumsum(broken) - np.maximum.accumulate(
+                np.where(same, 0, np.cumsum(broken))
+            )
             runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
             renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
             self._keep(np.array([*renewed], dtype=np.int64))
