@@ -21,7 +21,7 @@ from studies.speed import TimedSubject, raw_windows
 
 PEOPLE = (50, 100)
 READINGS = 101
-ENGINES: tuple[Engine, ...] = ("onnxruntime", "openvino", "openvino-bfloat16", "openvino-int8")
+ENGINES: tuple[Engine, ...] = ("onnxruntime", "openvino", "openvino-bfloat16")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -87,7 +87,7 @@ def agreement(
     report: Report = silent,
 ) -> Iterator[Agreement]:
     """Yield one line per runtime, the reference first."""
-    here = available(ranges=detector.model.ranges is not None)
+    here = available()
     others = [engine for engine in engines or here if engine != REFERENCE]
     reference, auroc, seconds = _score(detector, REFERENCE, dataset, report)
     yield _line(REFERENCE, reference, reference, auroc, auroc, seconds)

@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python -m studies sizes DATA MODELS -o sizes.csv --plot sizes.png
 
 Fits STEP at several widths and scores the test clips with all noise scales and with some of them.
-Models are kept in MODELS and not made again. Cost is counted in multiplications per window; the study `profiles` times models. AUROC is over all
+Models are kept in MODELS and not made again. Cost is counted in multiplications per window; the
+study `profiles` times models. AUROC is over all
 frames, online, not smoothed; the loss beside the widest network is paired over clips.
 """
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -38,9 +39,8 @@ from stepvad.errors import StepvadError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.files.atomic import replacing
 from stepvad.files.temporary import temporary_directory
-from stepvad.model import modelfile
 from stepvad.model.modelfile import Model
-from stepvad.model.runtime import Engine, available, precision_of, usable
+from stepvad.model.runtime import Engine, available
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.plots import style
@@ -171,7 +171,7 @@ def run(
 ) -> list[SpeedResult]:
     """Time all subjects for each number of threads and people."""
     lines: list[SpeedResult] = []
-    chosen = list(subjects(ranges=modelfile.read(model).ranges is not None))
+    chosen = list(subjects())
     for number in threads:
         lines += compare(model, chosen, people, threads=number, repeats=repeats, report=report)
     return lines
@@ -242,7 +242,7 @@ def _lines(
             high_s=float(high),
             of_limit=ratio(limit.get(subject.precision), subject),
             of_own=ratio(TimedSubject("bare", subject.engine), subject),
-            times_naive=ratio(TimedSubject("naive", "torch"), subject),
+            times_naive=ratio(TimedSubject("naive", "numpy"), subject),
             memory_mb=memory,
             deviation=deviation,
             rank_correlation=correlation,
@@ -296,12 +296,14 @@ class TimedSubject:
     @property
     def name(self) -> str:
         """Its name in tables."""
+        if self.kind == "naive":
+            return "naive torch"
         return self.engine if self.kind == "engine" else f"{self.kind} {self.engine}"
 
     @property
     def precision(self) -> str:
         """Precision of the large products."""
-        return precision_of(self.engine)
+        return "bfloat16" if "bfloat16" in self.engine else "float32"
 
     def prepare(
         self, detector: Detector, x: NDArray[np.float32]
@@ -319,11 +321,11 @@ class TimedSubject:
                 return _products(detector, len(x))
 
 
-def subjects(*, ranges: bool = True) -> Iterator[TimedSubject]:
-    """Yield all subjects available on this machine, the naive one first; int8 needs `ranges`."""
-    if usable("torch"):
-        yield TimedSubject("naive", "torch")
-    here = available(ranges=ranges)
+def subjects() -> Iterator[TimedSubject]:
+    """Yield all subjects available on this machine, the naive one first."""
+    if find_spec("torch"):
+        yield TimedSubject("naive", "numpy")
+    here = available()
     yield from (TimedSubject("engine", engine) for engine in here)
     yield from (TimedSubject("bare", engine) for engine in here)
 
@@ -363,20 +365,18 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
     match detector.network.engine:
         case "numpy":
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
-        case "onnxruntime" | "onnxruntime-int8" as engine:
+        case "onnxruntime":
             from stepvad.model.runtime.engines import onnxruntime_run
             from stepvad.model.runtime.graph import products_model
 
-            int8 = engine == "onnxruntime-int8"
-            run = onnxruntime_run(products_model(folded, int8=int8), threads)
-        case "openvino" | "openvino-bfloat16" | "openvino-int8" as engine:
+            run = onnxruntime_run(products_model(folded), threads)
+        case "openvino" | "openvino-bfloat16" as engine:
             from stepvad.model.runtime.engines import openvino_run
             from stepvad.model.runtime.graph import products_model
 
-            model = products_model(folded, int8=engine == "openvino-int8")
-            run = openvino_run(model, threads, bfloat16=engine == "openvino-bfloat16")
-        case "torch" | "torch-bfloat16" as engine:
-            return torch_products(folded.W, rows, bfloat16=engine == "torch-bfloat16")
+            run = openvino_run(
+                products_model(folded), threads, bfloat16=engine == "openvino-bfloat16"
+            )
     return lambda: _discard(run([rows]))
 
 
@@ -463,7 +463,7 @@ def work(pipe: Connection, subject: TimedSubject, model: Path, threads: int) -> 
     """Serve timing requests until the pipe closes."""
     quiet = {"onnxruntime": import_onnxruntime, "openvino": import_openvino}
     for library in ("onnx", "onnxruntime", "openvino", "torch"):
-        if library in subject.engine:
+        if library in subject.name:
             quiet.get(library, lambda name=library: import_module(name))()
     before = _restart_peak()
     detector = Detector.load(model, runtime=subject.engine, threads=threads)
@@ -526,26 +526,6 @@ def naive_energies(model: Model) -> Callable[[NDArray[np.float32]], NDArray[np.f
         return f(z, sigmas.repeat(len(pi_x), 1)).view(len(pi_x), -1).numpy()
 
     return energies
-
-
-def torch_products(
-    W: NDArray[np.float32], rows: NDArray[np.float32], *, bfloat16: bool
-) -> Callable[[], None]:
-    """The products of `rows (N, L, width)` with every map of `W (n, width, width)` in turn."""
-    import torch
-    from torch.nn.functional import linear
-
-    precision = torch.bfloat16 if bfloat16 else torch.float32
-    maps = [torch.from_numpy(values).to(precision) for values in W]
-    start = torch.from_numpy(rows).flatten(0, 1).to(precision)
-
-    @torch.inference_mode()
-    def run() -> None:
-        h = start
-        for values in maps:
-            h = linear(h, values)
-
-    return run
 
 
 COLOURS = (*style.OTHERS[:-1], "#999933", "#882255")

@@ -188,27 +188,6 @@ def test_the_best_epoch_by_a_callers_own_measure_is_kept(walkers: list[Clip]) ->
     assert not np.array_equal(best.score(walkers[0]).A, rated[2].score(walkers[0]).A)
 
 
-def test_a_fit_for_int8_scores_as_its_model_does_when_loaded(
-    walkers: list[Clip], tmp_path: Path
-) -> None:
-    compute = Compute(runtime="onnxruntime-int8")
-    config = replace(CONFIG, max_steps=4)
-    engines: set[str] = set()
-
-    def rate(detector: Detector) -> float:
-        engines.add(detector.network.engine)
-        return 1.0
-
-    fitted = Detector.fit(walkers, config, compute=compute, keep_best=rate)
-    fitted.save(tmp_path / "m")
-    Detector.fit(walkers, config, keep_best=rate).save(tmp_path / "usual")
-    assert engines == {"onnxruntime-int8", "onnxruntime"}
-    assert fitted.network.engine == "onnxruntime-int8"
-    loaded = Detector.load(tmp_path / "usual", runtime="onnxruntime-int8")
-    np.testing.assert_array_equal(fitted.score(walkers[0]).A, loaded.score(walkers[0]).A)
-    assert (tmp_path / "m").read_bytes() == (tmp_path / "usual").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("runtime", "words"),
     [("openvino-bfloat16", "expected a processor that supports bfloat16"), ("fast", "expected")],

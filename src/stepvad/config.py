@@ -24,16 +24,7 @@ Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
 Method = Literal["step", "raw-modulated", "raw", "vanilla", DistanceMethod]
 """STEP and the methods it is compared with."""
-Engine = Literal[
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-int8",
-    "openvino",
-    "openvino-bfloat16",
-    "openvino-int8",
-    "torch",
-    "torch-bfloat16",
-]
+Engine = Literal["numpy", "onnxruntime", "openvino", "openvino-bfloat16"]
 Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
 ProductPrecision = Literal["float32", "bfloat16"]
@@ -303,7 +294,7 @@ class Compute:
     """How training runs; affects only its speed and the last digits of its result."""
 
     device: str = "cpu"
-    """Torch device: `cpu`, `cuda`, `cuda:1`."""
+    """Torch device of the training: `cpu`, `cuda`, `cuda:1`."""
     precision: Precision = "auto"
     """Precision of large products; `auto` uses bfloat16 where the hardware multiplies it faster."""
     compiled: bool | None = None

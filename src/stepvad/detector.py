@@ -19,7 +19,7 @@ from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
 from stepvad.model.rankings import QUANTILES
-from stepvad.model.runtime import EngineNetwork, Runtime, choose, is_cpu, unquantised
+from stepvad.model.runtime import EngineNetwork, Runtime, choose
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import SMALLEST
@@ -33,10 +33,8 @@ from stepvad.windows.views import amounts
 if TYPE_CHECKING:
     from stepvad.model.runtime.export import Parity
 
-RANGE_WINDOWS = 512
-"""Number of training windows that activation ranges are measured on."""
 RATED_WINDOWS = 8192
-"""Number of training windows behind the statistics of a detector that is rated on the processor."""
+"""Number of training windows behind the statistics of a detector that is rated."""
 
 
 @runtime_checkable
@@ -58,8 +56,6 @@ class Detector:
     """Engine that computes the energies, or `auto` or `fastest` to pick one."""
     threads: int | None = None
     """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
-    device: str = "cpu"
-    """Torch device that computes the energies; other devices than `cpu` need the train extra."""
     network: EngineNetwork = field(init=False, repr=False)
     parts: tuple[Detector, ...] = field(init=False, repr=False)
     """A detector for each of several views; empty if there is one."""
@@ -72,8 +68,8 @@ class Detector:
         if parts:
             object.__setattr__(self, "network", parts[0].network)
             return
-        folded = fold(self.model.weights, self.model.config, self.model.ranges)
-        network = EngineNetwork.of(folded, self.runtime, self.threads, self.device)
+        folded = fold(self.model.weights, self.model.config)
+        network = EngineNetwork.of(folded, self.runtime, self.threads)
         object.__setattr__(self, "network", network)
 
     @property
@@ -107,12 +103,12 @@ class Detector:
         """Learn normal motion from clips that show nothing else.
 
         The projection also learns from `projection_clips`, which may show anomalies; the energy
-        model never sees them. `keep_best` rates the detector after every epoch, and the best one is
-        returned; on the processor it has Ē_i and Var(E_i) of `RATED_WINDOWS` training windows, and
-        the one returned those of all. `report` receives progress. `checkpoint` names a file to
-        which the training state is saved at intervals; `resume` continues from it, unless the
-        `digest` of `keep_best`, where it has one, is another. `compute` selects device, precision,
-        compilation and runtime. Requires the train extra.
+        model never sees them. `keep_best` rates the detector after every epoch, with Ē_i and
+        Var(E_i) of `RATED_WINDOWS` training windows, and the best one is returned, with those of
+        all. `report` receives progress. `checkpoint` names a file to which the training state is
+        saved at intervals; `resume` continues from it, unless the `digest` of `keep_best`, where it
+        has one, is another. `compute` selects the device, precision and compilation of the
+        training, and the runtime. Requires the train extra.
         """
         try:
             from stepvad.model import training
@@ -120,7 +116,7 @@ class Detector:
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
         torch_device(compute.device)  # an error now, not after the projection
-        choose(compute.runtime, width=config.width, device=compute.device)  # nor after the training
+        choose(compute.runtime, width=config.width)  # nor after the training
         if config.weigh_joints and not config.noise:
             clips = [*clips]
             config = replace(config, noise=measure_noise(t for clip in clips for t in clip.tracks))
@@ -256,7 +252,7 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
     model = replace(first, config=joined, views=tuple(views))
-    return Detector(model, compute.runtime, device=compute.device)
+    return Detector(model, compute.runtime)
 
 
 def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
@@ -313,31 +309,18 @@ class _Fit:
     def finish(self, weights: Weights, epochs: int) -> Detector:
         """The detector with these weights."""
         windows = self.windows.batches("energies", self.report)
-        return self._detector(self._with_ranges(self._model(weights, epochs, windows)))
+        return self._detector(weights, epochs, windows)
 
     def rated(self, weights: Weights, epochs: int) -> Detector:
-        """The detector to rate after an epoch: on the processor with statistics of a sample."""
-        sampled = is_cpu(self.compute.device)
-        windows = self._sample(RATED_WINDOWS) if sampled else self.windows.batches("energies")
-        model = self._model(weights, epochs, windows)
-        is_int8 = unquantised(self.compute.runtime) != self.compute.runtime
-        return self._detector(self._with_ranges(model) if is_int8 else model)
+        """The detector to rate after an epoch, with statistics of a sample."""
+        return self._detector(weights, epochs, self._sample(RATED_WINDOWS))
 
-    def _detector(self, model: Model) -> Detector:
-        return Detector(model, self.compute.runtime, device=self.compute.device)
-
-    def _with_ranges(self, model: Model) -> Model:
-        """The model with the ranges of its activations, which int8 needs."""
-        sample = next(self._sample(RANGE_WINDOWS))
-        return replace(model, ranges=fold(model.weights, self.config).measure_ranges(sample))
-
-    def _model(
+    def _detector(
         self, weights: Weights, epochs: int, projected: Iterable[NDArray[np.float32]]
-    ) -> Model:
-        """The model with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
-        runtime = unquantised(self.compute.runtime)
+    ) -> Detector:
+        """The detector with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
         folded = fold(weights, self.config)
-        network = EngineNetwork.of(folded, runtime, device=self.compute.device)
+        network = EngineNetwork.of(folded, self.compute.runtime)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
         if not (E_var > SMALLEST).all():  # NaN compares false
@@ -345,7 +328,7 @@ class _Fit:
                 f"expected energies that vary over the training windows, got variances {E_var}",
                 hint="lower the learning rate, or fit on footage with more motion",
             )
-        return Model(
+        model = Model(
             config=self.config,
             skeleton=self.windows.footage.skeleton,
             space=self.windows.space,
@@ -354,6 +337,7 @@ class _Fit:
             E_var=E_var,
             origin=self.windows.footage.origin(epochs),
         )
+        return Detector(model, self.compute.runtime)
 
     def _sample(self, windows: int) -> Iterator[NDArray[np.float32]]:
         """Yield π(x) of at most this many training windows, evenly spaced."""

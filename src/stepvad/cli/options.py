@@ -43,9 +43,7 @@ FramePart = Annotated[
 ]
 Components = Annotated[int, typer.Option("--K", min=2, help="Principal components to keep.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
-Device = Annotated[
-    str, typer.Option(help="Torch device that trains and scores: `cpu`, `cuda` or `cuda:1`.")
-]
+Device = Annotated[str, typer.Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
 PrecisionName = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(

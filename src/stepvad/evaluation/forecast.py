@@ -17,7 +17,7 @@ from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.validation import EVERY
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import BATCH, Footage
-from stepvad.model.runtime import EngineNetwork, is_cpu, unquantised
+from stepvad.model.runtime import EngineNetwork
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
@@ -104,7 +104,7 @@ def forecast(
         train=DatasetPart(footage.n_clips, len(footage)),
         test=test,
         validation=validation,
-        rated_windows=_rated_windows(len(footage), validation, compute),
+        rated_windows=_rated_windows(len(footage), validation),
         epochs=config.epochs,
         steps_per_epoch=steps_per_epoch,
         step_s=step_s,
@@ -113,12 +113,10 @@ def forecast(
     )
 
 
-def _rated_windows(train: int, validation: DatasetPart | None, compute: Compute) -> int:
-    """Windows scored to rate one epoch; a sample of them on the processor."""
+def _rated_windows(train: int, validation: DatasetPart | None) -> int:
+    """Windows scored to rate one epoch, a sample of them."""
     if validation is None:
         return 0
-    if not is_cpu(compute.device):
-        return train + validation.windows
     return min(train, RATED_WINDOWS) + math.ceil(validation.windows / EVERY)
 
 
@@ -132,7 +130,7 @@ def _seconds_per_window(
 ) -> float:
     """Seconds to cut a window and compute its energies, median of a few batches."""
     folded, seconds = fold(weights, config), []
-    network = EngineNetwork.of(folded, unquantised(compute.runtime), device=compute.device)
+    network = EngineNetwork.of(folded, compute.runtime)
     rng = np.random.default_rng(0)
     for _ in range(TIMED_BATCHES + 1):
         started = time.perf_counter()

@@ -57,7 +57,7 @@ def resolved(compute: Compute, config: Config) -> Compute:
 
     Scores of two engines differ in their last digits, in bfloat16 by more.
     """
-    engine = choose(compute.runtime, width=config.width, device=compute.device)
+    engine = choose(compute.runtime, width=config.width)
     return replace(compute, runtime=engine, precision=_precision(compute, config))
 
 

@@ -19,7 +19,6 @@ from stepvad.evaluation.protocol import ScoredClip
 from stepvad.evaluation.runs import ExperimentRun
 from stepvad.evaluation.validation import EVERY
 from stepvad.formats.labels import find
-from stepvad.model.runtime import is_cpu
 from stepvad.progress import Progress, Report, silent
 
 RUNS = 20
@@ -113,8 +112,10 @@ def open_choices(
         f"σ = {dataset.person_sigma:g} along a person and {dataset.frame_sigma:g} over frames",
     ]
     if SETUPS[name].best_on_validation:
-        sample = f", rated by one validation window in {EVERY}" if is_cpu(compute.device) else ""
-        found.append(f"all {settings.epochs} epochs trained and the best kept{sample}")
+        found.append(
+            f"all {settings.epochs} epochs trained and the best kept, rated by one validation "
+            f"window in {EVERY}"
+        )
     return [*found, "of methods beside STEP: kNN times confidence"]
 
 

@@ -19,7 +19,6 @@ from stepvad.evaluation.datasets import Dataset, Split, clip_digest, open_datase
 from stepvad.evaluation.experiment import Experiment
 from stepvad.executors import Executor
 from stepvad.files.atomic import check_writable, remove_leftovers, replacing
-from stepvad.model.runtime import is_cpu
 from stepvad.progress import Progress, Report, silent
 
 
@@ -106,7 +105,7 @@ def sweep(
 
 def _check_device(compute: Compute) -> None:
     """Reject a device that is not here before any process starts."""
-    if not is_cpu(compute.device):
+    if compute.device != "cpu":
         from stepvad.model.device import torch_device
 
         torch_device(compute.device)
@@ -207,7 +206,7 @@ def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
     if not isinstance(fitted, Detector):
         return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
     precision = provenance.resolved(compute, fitted.config).precision
-    return {"runtime": fitted.network.engine, "device": fitted.device, "precision": precision}
+    return {"runtime": fitted.network.engine, "device": compute.device, "precision": precision}
 
 
 def _facts(experiment: Experiment, digest: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,8 +47,6 @@ class Folded:
     """Head weights `(width,)`."""
     constant: NDArray[np.float64]
     """Constants added after the head, `(L,)`."""
-    ranges: Float32Array | None = None
-    """Largest |s| of every unit before each product over normal windows, `(blocks - 1, width)`."""
 
     @property
     def L(self) -> int:
@@ -74,20 +72,14 @@ class Folded:
 
     def blocks(self, entry: Sequence[Float32Array]) -> Float32Array:
         """All blocks and the head, `(N, L)`."""
-        *_, s = self.states(entry)
-        return (_rows(s) @ self.head).reshape(s.shape[:2])
-
-    def states(self, entry: Sequence[Float32Array]) -> Iterator[Float32Array]:
-        """Yield s after each block, `(N, L, width)`."""
         a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
-        s = gelu(a + self.b[0])
+        s = gelu(a + self.b[0])  # (N, L, width)
         for h in skip:
             s = h + s
-        yield s
         for W, b in zip(self.W, self.b[1:], strict=True):
             y = gelu((_rows(s) @ W.T).reshape(s.shape) + b)
             s = s + y if skip else y
-            yield s
+        return (_rows(s) @ self.head).reshape(s.shape[:2])
 
     def slopes(
         self, pi_x: Float32Array, scale: NDArray[np.int64]
@@ -125,17 +117,8 @@ class Folded:
             grad_f = grad_f + g @ self.W_z
         return (s @ self.head + self.constant[scale]).astype(np.float32), grad_f
 
-    def measure_ranges(self, pi_x: Float32Array) -> Float32Array:
-        """Largest |s| before each product, `(blocks - 1, width)`, over windows π(x) `(N, K)`."""
-        peaks = np.zeros(self.W.shape[:2], dtype=np.float32)
-        for i in range(0, len(pi_x), ROWS):
-            *inner, _ = self.states(self.entry(pi_x[i : i + ROWS]))
-            for peak, s in zip(peaks, inner, strict=True):
-                np.maximum(peak, np.abs(_rows(s)).max(axis=0), out=peak)
-        return peaks
 
-
-def fold(weights: Weights, config: Config, ranges: Float32Array | None = None) -> Folded:
+def fold(weights: Weights, config: Config) -> Folded:
     """The trained network with σ folded into constants, computed in float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     sigma = config.sigmas[:, None]  # (L, 1)
@@ -154,7 +137,6 @@ def fold(weights: Weights, config: Config, ranges: Float32Array | None = None) -
         b=_float32(np.array(b)),
         head=_float32(w["head.weight"][0]),
         constant=C @ w["head.weight"][0] + w["head.bias"][0],
-        ranges=ranges,
     )
 
 

@@ -69,8 +69,6 @@ class Model:
     E_var: NDArray[np.float64]
     """Var(E_i) over the training windows, `(L,)`."""
     origin: Origin
-    ranges: NDArray[np.float32] | None = None
-    """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
     sha256: str = ""
     """Digest of the bytes it was read from; empty if it was not read from a file."""
     views: tuple[ViewModel, ...] = ()
@@ -114,15 +112,12 @@ def _view(number: int) -> str:
 
 def _tensors(model: Model) -> dict[str, NDArray[Any]]:
     """The arrays of one energy model by name."""
-    tensors: dict[str, NDArray[Any]] = {
+    return {
         **space_tensors(model.space),
         "E_mean": model.E_mean,
         "E_var": model.E_var,
         **{NETWORK + name: value for name, value in model.weights.items()},
     }
-    if model.ranges is not None:
-        tensors["ranges"] = model.ranges
-    return tensors
 
 
 def space_tensors(space: PCSpace) -> dict[str, NDArray[np.float32]]:
@@ -261,8 +256,6 @@ def _one_view(
         "E_mean": (config.L,),
         "E_var": (config.L,),
     }
-    if "ranges" in tensors:
-        shapes["ranges"] = (config.blocks - 1, config.width)
     checked(tensors, shapes)
     check_positive("E_var", tensors["E_var"])
     return Model(
@@ -273,7 +266,6 @@ def _one_view(
         E_mean=tensors["E_mean"],
         E_var=tensors["E_var"],
         origin=origin,
-        ranges=tensors.get("ranges"),
     )
 
 

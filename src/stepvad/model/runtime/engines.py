@@ -9,30 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 from stepvad.errors import ConfigError
-from stepvad.model.folded import Blocks, Float32Array, Folded
-from stepvad.model.runtime.graph import blocks_model
+from stepvad.model.folded import Float32Array
 from stepvad.model.runtime.signal_stack import kept_signal_stack
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
-EnginePrecision = Literal["float32", "bfloat16", "int8"]
 RunBlocks = Callable[[Sequence[Float32Array]], Float32Array]
 """Inputs of a graph, in order, to its one output."""
 RunGraph = Callable[[Sequence[Any]], list[Any]]
 """Inputs of a graph, in order, to all its outputs: arrays of any dtype."""
-
-
-def onnxruntime_blocks(folded: Folded, threads: int, precision: EnginePrecision) -> Blocks:
-    """The blocks on ONNX Runtime, their large products in float32 or int8."""
-    return onnxruntime_run(blocks_model(folded, int8=precision == "int8"), threads)
-
-
-def openvino_blocks(folded: Folded, threads: int, precision: EnginePrecision) -> Blocks:
-    """The blocks on OpenVINO, their large products in this precision."""
-    model = blocks_model(folded, int8=precision == "int8")
-    return openvino_run(model, threads, bfloat16=precision == "bfloat16")
 
 
 def onnxruntime_run(model: bytes, threads: int) -> RunBlocks:
