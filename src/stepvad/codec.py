@@ -170,14 +170,13 @@ def _check_stated(kind: Any, value: object, what: str) -> None:
                 check_version(what, value.get(name, 1), max(get_args(each)))
 
 
-def check_version(what: str, version: object, newest: int) -> int:
-    """Return the layout version; raise `DataError` if it is newer than ours or invalid."""
-    if type(version) is not int or not 1 <= version <= newest:
-        is_newer = type(version) is int and version > newest
+def check_version(what: str, version: object, ours: int) -> None:
+    """Raise `DataError` if a layout has another version than ours."""
+    if type(version) is not int or version != ours:
+        is_newer = type(version) is int and version > ours
         raise (NewerVersionError if is_newer else DataError)(
-            f"{what}: expected version {newest} or older, got {version!r:.40}", hint=NEWER
+            f"{what}: expected version {ours}, got {version!r:.40}", hint=NEWER
         )
-    return version
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +200,9 @@ class Fields:
         """Whether the field exists."""
         return name in self.values
 
-    def version(self, newest: int, name: str = "version") -> int:
-        """The layout version; data without a version field has version 1."""
-        return check_version(self.what, self.values.get(name, 1), newest)
+    def version(self, ours: int, name: str = "version") -> None:
+        """Raise if the layout has another version than ours; without a field it has version 1."""
+        check_version(self.what, self.values.get(name, 1), ours)
 
     def value(self, name: str) -> object:
         """A required field of any type."""

@@ -259,10 +259,12 @@ class Config:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Config:
-        """The settings that `facts` describe, checked; one that is missing is as it was before."""
-        views = tuple(cls.of_facts(view) for view in facts.get("views", ()))
-        noise, pace = (tuple(facts.get(name, ())) for name in ("noise", "pace"))
-        return cls(**{**BEFORE, **facts, "views": views, "noise": noise, "pace": pace})
+        """The settings that `facts` describe, all of them, checked."""
+        if missing := TYPES.keys() - facts.keys():
+            raise KeyError(min(missing))
+        views = tuple(cls.of_facts(view) for view in facts["views"])
+        noise, pace = tuple(facts["noise"]), tuple(facts["pace"])
+        return cls(**{**facts, "views": views, "noise": noise, "pace": pace})
 
     @property
     def whitened(self) -> float:
@@ -328,8 +330,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     for field in fields(Config)
 }
 """Accepted types of each setting; checked because settings are also read from files."""
-BEFORE: dict[str, Any] = {"missing": "middle"}
-"""What settings were before they existed, where that is not their default."""
 COUNTS = (
     *("T", "K", "width", "blocks"),
     *("sigma_width", "L", "epochs", "batch_size"),

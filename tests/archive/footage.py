@@ -146,6 +146,6 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     model = Model(
         *(config, skeleton, space, weights),
         *(energies.mean(axis=0, dtype=np.float64), energies.var(axis=0, dtype=np.float64)),
-        *(origin, folded.measure_ranges(z)),
+        origin,
     )
     write(model, path)

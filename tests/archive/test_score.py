@@ -373,7 +373,7 @@ def test_the_manifest_tells_model_settings_and_inputs(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": 2}, "manifest: expected version 1 or older, got 2"),
+        ({"format": 2}, "manifest: expected version 1, got 2"),
         ({"model": 7}, "expected a text as model"),
         ({"shards": []}, "expected an object"),
         ({"shards": {"a": {"inputs": [], "clips": 1, "windows": "1"}}}, "as windows, got '1'"),
@@ -414,8 +414,8 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": 2}, "scores: expected version 1 or older, got 2"),
-        ({"format": None}, "expected version 1 or older, got None"),
+        ({"format": 2}, "scores: expected version 1, got 2"),
+        ({"format": None}, "expected version 1, got None"),
         ({"engine": 3}, "expected a text as engine"),
         ({"inputs": [{"name": "a"}]}, "expected sha256, got none"),
         ({"clips": {"x": {"fps": 0.0, "n_frames": 1, "windows": 1}}}, "above 0 as fps"),

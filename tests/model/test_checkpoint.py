@@ -148,20 +148,6 @@ def test_a_checkpoint_of_other_validation_clips_or_of_another_precision_is_refus
     )
 
 
-def test_a_checkpoint_from_before_precision_and_validation_clips_were_stated_goes_on(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "c"
-    rated_by("these", TrainingCheckpoint(path))
-    tensors, meta = modelfile.read_tensors(path)
-    del meta["precision"], meta["validation clips"]
-    modelfile.write_tensors(tensors, {**meta, "version": 1}, path)
-    rated_by("these", TrainingCheckpoint(path, resume=True), "bfloat16")
-    modelfile.write_tensors(tensors, {**meta, "version": 2}, path)
-    with pytest.raises(ModelFileError, match="the same validation clips, got another"):
-        rated_by("these", TrainingCheckpoint(path, resume=True))
-
-
 @pytest.mark.parametrize("max_steps", [None, 14])  # whole epochs, and a part of the last
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 4])
 def test_a_training_stopped_while_it_is_validated_resumes_to_the_same_bytes(

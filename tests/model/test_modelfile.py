@@ -67,7 +67,7 @@ def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path)
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
     meta: Any = read_tensors(file)[1]
-    assert meta["format"] == FORMAT == 2
+    assert meta["format"] == FORMAT == 1
     assert meta["config"] == detector.config.facts()
     assert meta["skeleton"]["joints"][1] == "neck"
     assert meta["origin"]["library"] == __version__
@@ -113,24 +113,12 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         write_tensors({}, {}, tmp_path / "no" / "such" / "place")
 
 
-def test_a_newer_format_asks_for_an_update(file: Path) -> None:
+def test_another_format_is_refused(file: Path) -> None:
     tensors, meta = read_tensors(file)
     write_tensors(tensors, meta | {"format": FORMAT + 1}, file)
-    with pytest.raises(ModelFileError, match="expected format 2 or older, got 3") as error:
+    with pytest.raises(ModelFileError, match="expected format 1, got 2") as error:
         read(file)
-    assert "update stepvad" in error.value.hint
-
-
-def test_a_file_from_before_there_were_other_methods_is_step(
-    detector: Detector, file: Path
-) -> None:
-    tensors, meta = read_tensors(file)
-    config: Any = meta["config"]
-    for setting in ("projection", "network"):
-        del config[setting]
-    write_tensors(tensors, meta, file)
-    assert equal(read(file), detector.model)
-    assert (detector.config.projection, detector.config.network) == ("pca", "modulated")
+    assert "fit it again" in error.value.hint
 
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]] = {

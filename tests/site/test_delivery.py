@@ -109,7 +109,7 @@ def test_a_failure_is_tried_again_before_anything_else(store: Store) -> None:
     [
         ('{"type": "new"', "message: expected JSON"),
         ("{}", "message: expected type, got none"),
-        ("newer", "expected version 1 or older, got 2"),
+        ("newer", "expected version 1, got 2"),
     ],
 )
 def test_a_message_that_nobody_can_read_is_put_aside_and_others_go_on(

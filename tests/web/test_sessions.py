@@ -135,8 +135,8 @@ def test_a_clock_that_was_set_back_makes_no_log_in_longer(tmp_path: Path) -> Non
         "{",
         "[]",
         "null",
-        '{"version": 2, "sessions": []}',
-        '{"version": 2, "sessions": {"a": "b"}}',
+        '{"version": 1, "sessions": []}',
+        '{"version": 1, "sessions": {"a": "b"}}',
         '{"version": 1, "ends": {}}',
         "[" * 50_000,
         "x" * MAX_FILE + "x",
@@ -175,18 +175,18 @@ def test_log_ins_of_a_newer_version_are_left_as_they_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "sessions"
-    file.write_text('{"version": 3}')
+    file.write_text('{"version": 2}')
     sessions = Sessions(TOKEN, file)
     assert sessions.holds(sessions.begin())
-    assert file.read_text() == '{"version": 3}'
-    assert caplog.text.count("expected version 2 or older, got 3") == 1
+    assert file.read_text() == '{"version": 2}'
+    assert caplog.text.count("expected version 1, got 2") == 1
 
 
 def test_a_file_holds_at_most_as_many_as_the_site(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
     one = {"user": "anna", "stamp": "", "used": NOW}
     many = {f"{n:x}": one | {"ends": NOW + n + 1} for n in range(2 * MOST_SESSIONS)}
-    file.write_text(json.dumps({"version": 2, "sessions": many}))
+    file.write_text(json.dumps({"version": 1, "sessions": many}))
     assert len(Sessions(TOKEN, file, wall=lambda: NOW)) <= MOST_SESSIONS
     assert file.stat().st_size < MAX_FILE
 

@@ -110,7 +110,6 @@ def test_settings_choose_where_missing_joints_go(poses: NDArray[np.float32]) -> 
     off = [np.linalg.norm(found[:, 9] - poses[:5, 9], axis=1).mean() for found in (by_body, middle)]
     assert off[0] < off[1]
     assert Config().missing == "body"
-    assert Config.of_facts({}).missing == "middle"  # as it was in files that do not say
 
 
 def test_an_unsure_joint_moves_towards_the_body_and_a_sure_one_stays(

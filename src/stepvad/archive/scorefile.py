@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,9 +25,7 @@ from stepvad.formats.tracks import located
 from stepvad.model.scoring import WindowScores
 
 METADATA_KEY = b"stepvad-scores"
-COLUMNS = ("clip", "track_id", "frame", "A", "c")
-SEEN = "seen"
-"""The column of the share of seen poses; files of earlier versions do not have it."""
+COLUMNS = ("clip", "track_id", "frame", "A", "c", "seen")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
 FREE_ROWS = 100_000
 """Rows allowed in any file, plus one per byte, because scores hardly compress."""
@@ -57,7 +55,7 @@ class ScoreFileWriter:
                 version="2.6",
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=["clip", "track_id", SEEN],
+                use_dictionary=["clip", "track_id", "seen"],
                 data_page_version="1.0",
                 write_page_checksum=True,
                 store_schema=True,
@@ -109,7 +107,7 @@ class ScoreFileWriter:
         columns = [pyarrow.DictionaryArray.from_arrays(codes, names).cast(pyarrow.string())]
         columns += [
             pyarrow.array(np.concatenate([getattr(part.windows, name) for part in parts]))
-            for name in ("track_id", "frame", "A", "c", SEEN)
+            for name in COLUMNS[1:]
         ]
         if self._n_scales is not None:
             energies = np.concatenate([part.windows.E for part in parts]).ravel()
@@ -143,7 +141,7 @@ def read_scores(file: BinaryIO, name: str) -> Iterator[ClipScores]:
 
 def _scores(file: BinaryIO) -> Iterator[ClipScores]:
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
-    with parquetfile.opened(file, (*COLUMNS, SEEN), texts=["clip"], **EXTRA) as checked:
+    with parquetfile.opened(file, COLUMNS, texts=["clip"], **EXTRA) as checked:
         _decoded((checked.file.metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(checked.file.schema_arrow, pyarrow)
         if checked.n_rows > FREE_ROWS + checked.size:
@@ -153,11 +151,10 @@ def _scores(file: BinaryIO) -> Iterator[ClipScores]:
             if any(column.null_count for column in batch.columns):
                 raise _unlike("empty cells")
             names, codes = named(batch.column("clip"))
-            track_id, frame, score, c = (batch.column(name).to_numpy() for name in COLUMNS[1:])
+            columns = (batch.column(name).to_numpy() for name in COLUMNS[1:])
+            track_id, frame, score, c, seen = columns
             nothing = np.empty((len(score), 0), np.float32)
-            windows = WindowScores(track_id, frame, c, nothing, score)
-            if SEEN in batch.schema.names:
-                windows = replace(windows, seen=batch.column(SEEN).to_numpy())
+            windows = WindowScores(track_id, frame, c, nothing, score, seen)
             edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
             for first, end in pairwise(edges if len(codes) else []):
                 _check_order(windows, slice(first, end))
@@ -174,7 +171,7 @@ def _check_order(windows: WindowScores, rows: slice) -> None:
 def _check_columns(schema: Any, pyarrow: Any) -> None:
     """Reject a file without exactly one column of each expected name and type."""
     expected = _schema(None, pyarrow)
-    for name in (*COLUMNS, *([SEEN] if SEEN in schema.names else [])):
+    for name in COLUMNS:
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
         kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in found]
         if kinds != [expected.field(name).type]:
@@ -184,7 +181,7 @@ def _check_columns(schema: Any, pyarrow: Any) -> None:
 def _schema(n_scales: int | None, pyarrow: Any) -> Any:
     whole, number = pyarrow.int64(), pyarrow.float32()
     types = {"clip": pyarrow.string(), "track_id": whole, "frame": whole}
-    types |= dict.fromkeys(("A", "c", SEEN), number)
+    types |= dict.fromkeys(("A", "c", "seen"), number)
     if n_scales is not None:
         types["E"] = pyarrow.list_(number, n_scales)
     return pyarrow.schema([pyarrow.field(name, kind, False) for name, kind in types.items()])

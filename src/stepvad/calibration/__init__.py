@@ -53,7 +53,7 @@ class Calibration:
     looks: Mapping[str, BlockStats] = field(default_factory=dict)
     """Statistics of each camera's footage, to detect drift."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Frames per second of each camera's footage, ascending; empty in older files."""
+    """Frames per second of each camera's footage, ascending; empty if it states none."""
 
     def rules_of(self, camera: str) -> Rules:
         """Rules for events of a camera, with its own threshold or else the one for all."""
@@ -62,7 +62,7 @@ class Calibration:
     def rate_note(self, config: Config, fps: float, camera: str | None = None) -> str | None:
         """Why its thresholds do not hold for footage of this frame rate; None if they do.
 
-        A model that resamples has comparable scores at every rate. Older files state no rates.
+        A model that resamples has comparable scores at every rate.
         """
         own = self.rates.get(camera or "", ())
         known = own if camera in self.cameras else sorted({*chain(*self.rates.values())})

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from stepvad.calibration import RULES, Calibration, Threshold, file
-from stepvad.config import Config
 from stepvad.errors import StepvadError
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
@@ -29,21 +27,6 @@ def find(model: Path, sha256: str | None = None) -> Calibration | None:
         logger.warning("%s belongs to another model and is ignored; calibrate again", path)
         return None
     return made
-
-
-def follow(model: Path, sha256: str, config: Config) -> bool:
-    """Keep the calibration of a model whose file had this digest before its rate was stated.
-
-    False if there is none, or if the rate changes the scores of the footage it was made on.
-    """
-    path = file.beside(model)
-    made = file.read(path) if path.exists() else None
-    if made is None or made.model_sha256 != sha256:
-        return False
-    if config.clock and {*chain(*made.rates.values())} != {config.fps}:
-        return False
-    file.write(replace(made, model_sha256=modelfile.sha256(model)), path)
-    return True
 
 
 def needed(model: Path, sha256: str | None = None, *, otherwise: str = "") -> Calibration:

@@ -22,7 +22,7 @@ from stepvad.incidents.events import Rules
 from stepvad.poses import MAX_FPS
 
 SCHEMA = 1
-"""Version of the layout. Fields that older files lack do not change it."""
+"""Version of the layout."""
 SUFFIX = ".calibration.json"
 MAX_BYTES = 1 << 27
 """Largest file; a week of one camera takes about 3 MB."""
@@ -119,7 +119,6 @@ def _calibration(own: Fields) -> Calibration:
     if not ((np.diff(levels) > 0).all() and levels[0] > 0):
         raise ValueError("levels that are not positive and ascending")
     rules, blocks, looks = own.fields("rules"), own.fields("blocks"), own.fields("looks")
-    marked = own.objects("marked") if "marked" in own else {}
     return Calibration(
         model_sha256=own.text("model_sha256"),
         rules=Rules(**{name: rules.number(name) for name in rules.values}),
@@ -128,10 +127,10 @@ def _calibration(own: Fields) -> Calibration:
         counted={name: _counted(levels, blocks.items(name)) for name in blocks.values},
         marked={
             name: Marked(camera=one.text("camera"), peak=_positive(one, "peak"))
-            for name, one in marked.items()
+            for name, one in own.objects("marked").items()
         },
         looks={name: _looks(own.texts("looks_at"), looks.items(name)) for name in looks.values},
-        rates=_rates(own.fields("rates")) if "rates" in own else {},
+        rates=_rates(own.fields("rates")),
     )
 
 

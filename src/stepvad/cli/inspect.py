@@ -13,7 +13,7 @@ from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
 from stepvad.cli.options import FpsOption
 from stepvad.cli.poses import FormatName, FormatOption, read_poses
-from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars, say
+from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
 from stepvad.config import Config
 
 if TYPE_CHECKING:
@@ -45,14 +45,6 @@ def inspect(
         Path | None,
         typer.Option(help="Recent normal footage, to test for drift since the calibration."),
     ] = None,
-    set_fps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            max=1000,
-            help="Write the frame rate a model was fitted at into its file, if it states none.",
-        ),
-    ] = None,
     fps: FpsOption = None,
     format: FormatOption = "auto",
     as_json: AsJson = False,
@@ -68,13 +60,7 @@ def inspect(
     Check whether a calibration still fits the footage of the last minutes or hours:
 
         stepvad inspect model.safetensors --drift today/door
-
-    State the frame rate of a model fitted by an earlier version:
-
-        stepvad inspect old.safetensors --set-fps 25
     """
-    if set_fps is not None:
-        _state_rate(path, set_fps)
     if drift is not None:
         _inspect_drift(path, drift, format, fps, as_json=as_json)
         return
@@ -99,22 +85,6 @@ def inspect(
         typer.echo(sentence)
     if path.suffix == ".safetensors":
         typer.echo(f"File          format {facts['format']}, sha256 {facts['sha256']}")
-
-
-def _state_rate(model: Path, fps: float) -> None:
-    """Write a model's frame rate into its file; a calibration beside it stays valid."""
-    from stepvad.calibration import beside, file
-    from stepvad.evaluation import baselines
-    from stepvad.model import modelfile
-
-    before = baselines.load_with_digest(model)[1]
-    modelfile.state_rate(model, fps)
-    say(f"written: {model}")
-    calibration = file.beside(model)
-    if beside.follow(model, before, baselines.load(model).config):
-        say(f"written: {calibration}")
-    elif calibration.exists():
-        say(f"warning: {calibration} is not of this model; calibrate again")
 
 
 def _inspect_drift(
@@ -194,7 +164,7 @@ def _views(config: Config) -> list[str]:
 
 def _rate(config: Config) -> str:
     if config.fps is None:
-        return "at an unknown or mixed frame rate (state it with --set-fps)"
+        return "at an unknown or mixed frame rate"
     seconds = (config.T - 1) / config.fps
     other = "resampled" if config.clock else "taken frame by frame"
     return f"{seconds:.2g} s at {config.fps:g} per second; footage of another rate is {other}"

@@ -18,7 +18,7 @@ from stepvad.formats.jsonfile import parse, shown, whole_number
 from stepvad.skeletons import Skeleton
 
 FORMAT = 1
-"""Version of the format written; older versions stay readable."""
+"""Version of the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,20 @@ class Header:
         """Parse and validate a header in JSON.
 
         Raises:
-            DataError: If it is not JSON, is incomplete, or has a newer format version.
+            DataError: If it is not JSON, is incomplete, or has another format version.
         """
         match parse(data):
-            case {"format": int(number)} if number > FORMAT:
+            case {"format": int(number)} if number != FORMAT:
                 raise DataError(
-                    f"metadata: expected track format {FORMAT} or older, got {number}",
-                    hint="update stepvad",
+                    f"metadata: expected track format {FORMAT}, got {number}",
+                    hint="install the version of stepvad that wrote it",
                 )
             case {
                 "format": int(number),
                 "skeleton": {"name": str(name), "joints": list(joints), "bones": list(bones)},
                 "clips": dict(clips),
                 **rest,
-            } if number == FORMAT and not isinstance(number, bool):
+            } if not isinstance(number, bool):
                 for text in (name, *clips):
                     limits.check_name(text)
                 skeleton = Skeleton(name, _joints(joints), tuple(map(_bone, bones)))

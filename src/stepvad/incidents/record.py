@@ -59,7 +59,7 @@ class Record:
     """Description of what is unusual."""
     ended_by: EndedBy | None = None
     camera_fps: float | None = None
-    """Frames per second that the camera was watched at; None in older events."""
+    """Frames per second that the camera was watched at; None if not stated."""
     model_fps: float | None = None
     """Frames per second that the model was fitted at; None if it does not state it."""
     schema: Literal[1] = 1

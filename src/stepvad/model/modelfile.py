@@ -30,8 +30,8 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
 from stepvad.windows.pace import Pace
 
-FORMAT = 2
-"""Version of the file format; older versions always load."""
+FORMAT = 1
+"""Version of the file format."""
 KEY = "stepvad"
 """The only metadata entry: several would be written in no fixed order."""
 NETWORK = "network."
@@ -84,7 +84,7 @@ class ViewModel:
     usual: NDArray[np.float64] | None = None
     """Quantiles of how much there is of each meaning in normal footage, `(meanings, QUANTILES)`.
 
-    Of motion alone; older files do not have them.
+    Of motion alone.
     """
 
 
@@ -152,10 +152,10 @@ def read(path: Path) -> Model:
 def whole(path: Path, meta: Mapping[str, object]) -> Iterator[None]:
     """Say of a file whose parts do not make a model what is wrong with it."""
     number = meta.get("format")
-    if type(number) is not int or not 1 <= number <= FORMAT:
+    if type(number) is not int or number != FORMAT:
         raise ModelFileError(
-            f"{path}: expected format {FORMAT} or older, got {number!r}",
-            hint="update stepvad to use this model",
+            f"{path}: expected format {FORMAT}, got {number!r}",
+            hint="fit it again, or install the version of stepvad that wrote it",
         )
     try:
         yield
@@ -193,21 +193,6 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
     if not isinstance(meta, dict):
         raise ModelFileError(f"{path}: expected a stepvad model, got different metadata")
     return tensors, meta, hashlib.sha256(raw).hexdigest()
-
-
-def state_rate(path: Path, fps: float) -> None:
-    """Write the frame rate that a model was fitted at into its file, which states none yet."""
-    tensors, meta = read_tensors(path)
-    with whole(path, meta):
-        config, _, _ = read_settings(meta)
-        views = tuple(replace(view, fps=fps) for view in config.views)
-        stated = replace(config, fps=fps, views=views)
-    if config.fps is not None:
-        raise ModelFileError(
-            f"{path}: expected a model without a frame rate, got one of {config.fps:g} per second",
-            hint="fit a model on footage of the other rate",
-        )
-    write_tensors(tensors, {**meta, "format": FORMAT, "config": stated.facts()}, path)
 
 
 def sha256(path: Path) -> str:

@@ -42,10 +42,10 @@ def read_ranking(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Confi
 def read_usual(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
 ) -> NDArray[np.float64] | None:
-    """What is usual in a view of numbers, checked; None if the file does not say."""
-    usual = tensors.get(prefix + "usual")
-    if usual is None or config.view == "pose":
+    """What is usual in a motion, checked; None for other views."""
+    if config.view != "motion":
         return None
+    usual = tensors[prefix + "usual"]
     shape = len(MEANINGS[config.view]), len(QUANTILES)
     check_tensor(prefix + "usual", usual, shape, np.float64)
     if not (np.diff(usual, axis=1) >= 0).all():

@@ -25,10 +25,8 @@ from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
 from stepvad.progress import Progress, Report
 
-CHECKPOINT_VERSION = 2
-"""Of a checkpoint's layout; those without a version have version 1."""
-SINCE_2 = ("precision", "validation clips")
-"""What version 1 does not state; a run that resumes from it may differ in them."""
+CHECKPOINT_VERSION = 1
+"""Of a checkpoint's layout."""
 START_OVER = "delete this file to start over"
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch."""
@@ -263,10 +261,10 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
     """Restore a fresh state from a checkpoint of the same settings, data and precision."""
     tensors, meta = _read_checkpoint(path)
     try:
-        version = check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
+        check_version("checkpoint", meta.get("version"), CHECKPOINT_VERSION)
     except DataError as error:
         raise ModelFileError(f"{path}: {error.problem}", hint=error.hint) from None
-    _check_identity(_identity(state, data, config), meta, path, version=version)
+    _check_identity(_identity(state, data, config), meta, path)
     try:
         _restore(state, {name: torch.from_numpy(value) for name, value in tensors.items()}, meta)
     except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
@@ -295,12 +293,10 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], modelfile.Met
     return tensors, meta
 
 
-def _check_identity(
-    own: dict[str, object], meta: modelfile.Metadata, path: Path, *, version: int
-) -> None:
+def _check_identity(own: dict[str, object], meta: modelfile.Metadata, path: Path) -> None:
     """Reject a checkpoint of another run."""
     for key, expected in own.items():
-        if meta.get(key) == expected or (version < 2 and key in SINCE_2):
+        if meta.get(key) == expected:
             continue
         if key == "precision":
             raise ModelFileError(

@@ -176,7 +176,7 @@ def _check_version(path: Path) -> None:
         version = None
     if not isinstance(version, int) or not 1 <= version <= BUNDLE_VERSION:
         raise ModelFileError(
-            f"{path}: expected a bundle of version {BUNDLE_VERSION} or older, got {version!r}",
+            f"{path}: expected a bundle of version {BUNDLE_VERSION}, got {version!r}",
             hint="update stepvad, or make the bundle with the version you have",
         )
 

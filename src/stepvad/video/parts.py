@@ -118,7 +118,7 @@ class Parts:
             with replacing(settings, DataError) as temporary:
                 temporary.write_text(json.dumps({"version": VERSION, **origin}), "utf-8")
             return
-        check_version(f"{self._directory}: parts", found.get("version", 1), VERSION)
+        check_version(f"{self._directory}: parts", found.get("version"), VERSION)
         check_origin(found, origin, self._directory)
         remove_leftovers(self._directory)
 

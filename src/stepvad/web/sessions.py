@@ -66,7 +66,7 @@ class SessionsFile:
     """Sessions by hash, for the next run."""
 
     sessions: dict[str, SavedSession]
-    version: Literal[2] = 2
+    version: Literal[1] = 1
 
 
 class Sessions:

@@ -138,7 +138,7 @@ def rate_note(config: Config, fps: float | None) -> str | None:
     if config.fps is None:
         return (
             "the model does not state the frame rate it was fitted at; assuming the footage's "
-            f"{fps:g} per second. To set it: stepvad inspect MODEL --set-fps RATE"
+            f"{fps:g} per second. To state it: stepvad fit --fps RATE"
         )
     if fps is None:
         return (

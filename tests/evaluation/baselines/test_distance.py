@@ -286,7 +286,7 @@ BROKEN: dict[str, tuple[Callable[[Tensors, dict[str, Any]], object], str]] = {
     ),
     "no mean": (lambda t, m: t.pop("mu"), "'mu' is missing"),
     "eigenvalue 0": (lambda t, m: t["Lambda_K"].fill(0), "tensor Lambda_K must be positive"),
-    "newer format": (lambda t, m: m.update(format=99), "expected format 2 or older, got 99"),
+    "newer format": (lambda t, m: m.update(format=99), "expected format 1, got 99"),
 }
 
 

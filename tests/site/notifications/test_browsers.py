@@ -282,7 +282,7 @@ def test_browsers_of_a_newer_version_are_left_as_they_are(
         lambda: subscribe(subscriptions, "https://push.example/2"),
         lambda: subscriptions.remove(["https://push.example/1"]),
     ):
-        with pytest.raises(NewerVersionError, match="expected version 1 or older, got 2"):
+        with pytest.raises(NewerVersionError, match="expected version 1, got 2"):
             call()
     assert file.read_text() == '{"version": 2, "browsers": []}'
 
