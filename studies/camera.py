@@ -57,9 +57,10 @@ def watch(server: RtspServer, work: Path, given: argparse.Namespace) -> dict[str
     address = f"door=rtsp://127.0.0.1:{server.port}/camera"
     words = [sys.executable, "-m", "stepvad", "extract", address, "--credentials", str(secret)]
     words += ["-o", str(work / "out"), "--detector", str(given.detector), "--pose", str(given.pose)]
-    words += ["--engine", given.engine, "--threads", "1", "--json"]
+    words += ["--engine", given.engine, "--json"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=environment)
     os.sched_setaffinity(process.pid, {given.core})
     lines: list[tuple[float, str]] = []
     threading.Thread(target=listen, args=(process, lines), daemon=True).start()

@@ -410,8 +410,8 @@ def _site(watch: StopWatch, installed: Installed, around: Surroundings) -> Itera
     with watch.step("`stepvad watch site.toml --check`"):
         said = installed.command("watch", "site.toml", "--check")
     (watch.pictures / "check.txt").write_text(said)
-    with watch.step("`stepvad notify test site.toml`, until the test mail is there"):
-        installed.command("notify", "test", "site.toml")
+    with watch.step("`stepvad watch site.toml --check --send-test`, until the test mail is there"):
+        installed.command("watch", "site.toml", "--check", "--send-test")
         wait_for(lambda: around.mail.got, 60, "a test mail")
     log = watch.pictures / "site.log"
     with ExitStack() as stack:

@@ -69,12 +69,11 @@ def test_an_event_that_a_site_explained_is_shown(
         store.put_explanation(one.id, look.explanation(clip.rate(None)))
     said = "; ".join(finding.says for finding in look.findings)
     assert said
-    shown = stepvad("events", "show", one.id, "-d", tmp_path / "site-data")
+    show = ("events", "list", "--id", one.id, "-d", tmp_path / "site-data")
+    shown = stepvad(*show)
     assert shown.code == 0, shown.err
     assert look.findings[0].says.split()[0] in shown.out
-    facts = json.loads(
-        stepvad("events", "show", one.id, "-d", tmp_path / "site-data", "--json").out
-    )
+    facts = json.loads(stepvad(*show, "--json").out)
     assert facts["explanation"]["schema"] == 1
     assert "; ".join(word["says"] for word in facts["explanation"]["words"]) == said
     assert from_plain(EventExplanation, facts["explanation"], "explanation").summary == said
@@ -116,16 +115,16 @@ def test_events_are_chosen_by_camera_time_and_state(stepvad: Command, data: Path
 
 def test_one_event_is_shown_with_all_its_fields(stepvad: Command, data: Path) -> None:
     id = record("yard", 1).id
-    shown = stepvad("events", "show", id, "-d", data)
+    shown = stepvad("events", "list", "--id", id, "-d", data)
     for words in ("calm", "left knee", "100 bytes", "threshold", "gate"):
         assert words in shown.out
-    facts = json.loads(stepvad("events", "show", id, "-d", data, "--json").out)
+    facts = json.loads(stepvad("events", "list", "--id", id, "-d", data, "--json").out)
     assert facts["explanation"]["words"] == [{"says": "left knee", "first": 100, "last": 101}]
     assert from_plain(Record, facts, "event").ended_by == "calm"
 
 
 def test_an_id_that_nobody_has_is_an_error_with_a_hint(stepvad: Command, data: Path) -> None:
-    for words in (("show", "nobody"), ("mark", "nobody")):
+    for words in (("list", "--id", "nobody"), ("mark", "nobody")):
         told = stepvad("events", *words, "-d", data)
         assert told.code == 1
         assert "hint: run stepvad events list" in told.err
@@ -134,7 +133,7 @@ def test_an_id_that_nobody_has_is_an_error_with_a_hint(stepvad: Command, data: P
 def test_a_directory_without_a_site_is_an_error_and_stays_empty(
     stepvad: Command, tmp_path: Path
 ) -> None:
-    for words in (("list",), ("stored",), ("delete", "--all", "--yes"), ("backup", "b.db")):
+    for words in (("list",), ("delete", "--all", "--yes"), ("backup", "b.db")):
         told = stepvad("events", *words, "-d", tmp_path)
         assert (told.code, told.out) == (1, "")
         assert "data directory of a site" in told.err
@@ -150,10 +149,13 @@ def test_a_time_that_is_none_is_an_error(stepvad: Command, data: Path) -> None:
 def test_events_are_exported_as_lines_of_json_and_csv(
     stepvad: Command, data: Path, tmp_path: Path
 ) -> None:
-    lines = stepvad("events", "export", "-d", data).out.splitlines()
+    every = tmp_path / "events.jsonl"
+    assert stepvad("events", "list", "-d", data, "-o", every).code == 0
+    lines = every.read_text("utf-8").splitlines()
     assert [json.loads(line)["frame_seq"] for line in lines] == [1, 3, 2]
+    assert "ends in .jsonl or .csv" in stepvad("events", "list", "-d", data, "-o", "a.txt").err
     out = tmp_path / "week.csv"
-    assert stepvad("events", "export", "-d", data, "--format", "csv", "-o", out).code == 0
+    assert stepvad("events", "list", "-d", data, "-o", out).code == 0
     rows = [*csv.DictReader(io.StringIO(out.read_text("utf-8")))]
     assert [row["camera"] for row in rows] == ["yard", "porch", "yard"]
     assert rows[2]["why"] == "'=HYPERLINK(1)"  # no formula
@@ -172,10 +174,10 @@ def test_deleting_asks_first(stepvad: Command, data: Path, monkeypatch: pytest.M
 def test_what_is_deleted_is_gone_and_what_goes_on_stays(stepvad: Command, data: Path) -> None:
     told = stepvad("events", "delete", "-d", data, "--all", "--yes")
     assert "events deleted: 2" in told.err
-    assert "ongoing events kept: 1" in told.err
+    assert "ongoing events kept: 1; delete them by their ids" in told.err
     assert remaining(data) == [2]
-    told = stepvad("events", "delete", record("yard", 2).id, "-d", data, "--include-open", "--json")
-    assert json.loads(told.out) == {"deleted": 1, "kept_open": 0}
+    told = stepvad("events", "delete", record("yard", 2).id, "-d", data, "-y")
+    assert "events deleted: 1" in told.err
     assert b"yard" not in b"".join(path.read_bytes() for path in data.iterdir())
 
 
@@ -197,12 +199,12 @@ def test_deleting_works_while_the_site_has_the_store_open(stepvad: Command, data
 
 def test_one_command_says_what_is_stored(stepvad: Command, data: Path) -> None:
     (data / "token").write_text("abc")
-    shown = stepvad("events", "stored", "-d", data).out
+    shown = stepvad("inspect", data).out
     for words in ("events", "poses", "explanations", "outbox", "events.db", "token", "yard"):
         assert words in shown
     assert "No pixels are stored" in shown
     assert "not\nanonymous" in shown
-    facts = json.loads(stepvad("events", "stored", "-d", data, "--json").out)
+    facts = json.loads(stepvad("inspect", data, "--json").out)
     assert facts["pixels"] is False
     assert facts["files"][str(data / "token")] == 3
     by_name = {one["what"]: one for one in facts["kept"]}
@@ -212,10 +214,10 @@ def test_one_command_says_what_is_stored(stepvad: Command, data: Path) -> None:
 def test_drawings_of_places_are_among_what_is_stored(stepvad: Command, data: Path) -> None:
     (data / "places").mkdir()
     (data / "places" / "yard.png").write_bytes(b"12345")
-    shown = stepvad("events", "stored", "-d", data).out
+    shown = stepvad("inspect", data).out
     assert "drawings of places" in shown
     assert "No pixels are stored except edges, in the drawings of places." in shown
-    facts = json.loads(stepvad("events", "stored", "-d", data, "--json").out)
+    facts = json.loads(stepvad("inspect", data, "--json").out)
     assert facts["pixels"] is True
     by_name = {one["what"]: one for one in facts["kept"]}
     assert by_name["drawings of places"]["bytes"] == 5
@@ -224,7 +226,7 @@ def test_drawings_of_places_are_among_what_is_stored(stepvad: Command, data: Pat
 def test_a_backup_is_made_and_restored(stepvad: Command, data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     assert stepvad("events", "backup", copy, "-d", data).code == 0
-    stepvad("events", "delete", "-d", data, "--all", "--include-open", "--yes")
+    stepvad("events", "delete", "-d", data, "--all", "--yes")
     store = reopened(data)
     told = stepvad("events", "restore", copy, "-d", data, "--yes")
     assert told.code == 1
@@ -259,15 +261,15 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
     store.outbox.refused("mqtt", second.seq, "expected 2xx, got 413")
     store.failed("mqtt", third.seq, "nobody answers", 0.0)
     waiting = store.lag("mqtt")
-    shown = stepvad("events", "undelivered", data)
+    shown = stepvad("events", "resend", data)
     for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):
         assert words in shown.out
-    facts = json.loads(stepvad("events", "undelivered", data, "--json").out)
+    facts = json.loads(stepvad("events", "resend", data, "--json").out)
     assert facts["sinks"] == {"mqtt": {"waiting": waiting, "refused": 2}}
     assert [(one["id"], one["state"], one["tries"]) for one in facts["messages"][:3]] == [
         *((first.seq, "refused", None), (second.seq, "refused", None), (third.seq, "waiting", 1))
     ]
-    assert json.loads(stepvad("events", "undelivered", data, "--sink", "file", "--json").out) == {
+    assert json.loads(stepvad("events", "resend", data, "--sink", "file", "--json").out) == {
         "sinks": {},
         "messages": [],
     }
@@ -286,7 +288,6 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
 
 def test_what_cannot_be_sent_again_is_said(stepvad: Command, data: Path) -> None:
     for words, problem in (
-        ((), "got neither"),
         (("1", "--all"), "got both"),
         (("99999",), "message 99999: expected the id of a dead letter"),
     ):

@@ -17,15 +17,16 @@ from typer.testing import CliRunner
 from stepvad import read_clip
 from stepvad.cli import app
 from stepvad.cli.extract import extract
-from stepvad.config import Config
+from stepvad.config import Config, PoseRuntime
 from stepvad.formats import tracks
+from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
+from stepvad.progress import silent
 from stepvad.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17
 from stepvad.video.engine import choose_engine
-from stepvad.video.extract import MIN_CONFIDENCE, ExtractionOptions
+from stepvad.video.extract import MIN_CONFIDENCE, ExtractionOptions, FrameRange
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.parts import PART_FRAMES
-from stepvad.video.pictures import PICTURE_RATE
 from stepvad.windows import cut
 from tests.cli.conftest import Command
 from tests.video import graphs
@@ -116,23 +117,6 @@ def test_poses_made_otherwise_are_not_taken_for_finished(
     assert "expected digest" in run.err
 
 
-def test_poses_with_and_without_following_are_not_taken_for_each_other(
-    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Poses of versions that followed nobody do not say so."""
-    video, words = write_video(tmp_path / "lobby.avi"), ("-o", tmp_path, *networks)
-    file = tmp_path / "lobby.parquet"
-    assert stepvad("extract", video, *words).code == 0
-    run = stepvad("extract", video, *words, "--no-follow")
-    assert run.code == 1
-    assert "expected follow None, got poses made with last pose" in run.err
-    origin = {**tracks.read_origin(file)}
-    del origin["follow"]
-    tracks.write([read_clip(file)], file, origin=origin)
-    assert stepvad("extract", video, *words, "--no-follow").code == 0
-    assert stepvad("extract", video, *words).code == 1
-
-
 def test_unsure_people_are_left_out_and_counted(
     stepvad: Command, networks: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -145,20 +129,23 @@ def test_unsure_people_are_left_out_and_counted(
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_both_engines_and_every_run_find_the_same_tracks(
-    stepvad: Command, data_dir: Path, tmp_path: Path
-) -> None:
+def test_both_engines_and_every_run_find_the_same_tracks(data_dir: Path, tmp_path: Path) -> None:
     """Byte for byte on one engine; within a tenth of a pixel and 0.01 of confidence on two."""
     pytest.importorskip("openvino")
     models, video = data_dir.parent / "models", data_dir.parent / "media" / "vtest.avi"
     if not (models.is_dir() and video.is_file()):
         pytest.skip(f"no networks at {models} or no clip at {video}")
-    options = ["--frames", ":16", "--detector", models / "yolox_nano.onnx"]
-    options += ["--pose", models / "movenet-lightning.onnx"]
-    for name, engine in (("a", "onnxruntime"), ("b", "onnxruntime"), ("c", "openvino")):
-        chosen = ["--engine", engine, "--precision", "float32"]
-        run = stepvad("extract", video, "-o", tmp_path / name, *options, *chosen)
-        assert run.code == 0, run.err
+    first = open_sources([str(video)], None, frames=FrameRange(0, 16), duration_s=None)
+    engines: dict[str, PoseRuntime] = {"a": "onnxruntime", "b": "onnxruntime", "c": "openvino"}
+    for name, engine in engines.items():
+        settings = ExtractionSettings.of(
+            tmp_path / name,
+            *(str(models / file) for file in ("yolox_nano.onnx", "movenet-lightning.onnx")),
+            engine=choose_engine(engine, "float32"),
+            min_confidence=MIN_CONFIDENCE,
+            duration_s=None,
+        )
+        extract_all(first, settings, jobs=1, report=silent)
     files = [tmp_path / name / "vtest-0-16.parquet" for name in "abc"]
     assert files[0].read_bytes() == files[1].read_bytes()
     here, there = read_clip(files[0]), read_clip(files[2])
@@ -231,19 +218,19 @@ def test_a_folder_of_pictures_becomes_a_track_file_like_its_video(
     video = write_images(tmp_path / "door.mkv", images)
     folder = write_pictures(tmp_path / "frames", images)
     for source in (video, folder):
-        words = (source, "-o", tmp_path / "out", *networks, "--picture-rate", "10")
+        words = (source, "-o", tmp_path / "out", *networks, "--fps", "10")
         assert stepvad("extract", *words).code == 0
     one, other = (read_clip(tmp_path / "out" / f"{name}.parquet") for name in ("door", "frames"))
     assert (other.fps, other.n_frames) == (10, N_FRAMES) == (one.fps, one.n_frames)
     assert len(one.tracks) == len(other.tracks)
     assert np.array_equal(one.tracks[0].keypoints, other.tracks[0].keypoints)
 
-    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks, "--picture-rate", "10")
+    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks, "--fps", "10")
     assert "finished before" in run.out
     run = stepvad("extract", folder, "-o", tmp_path / "out", *networks)
     assert run.code == 1
     assert "expected picture_rate 25.0, got poses made with 10.0" in run.err
-    words = ("--picture-rate", "10", "--frames", "20:")
+    words = ("--fps", "10", "--frames", "20:")
     assert stepvad("extract", folder, "-o", tmp_path / "out", *networks, *words).code == 0
     rest = read_clip(tmp_path / "out" / "frames-20-end.parquet")
     assert rest.tracks[0].frames.tolist() == list(range(20, N_FRAMES))
@@ -277,8 +264,7 @@ def test_the_command_has_the_defaults_of_the_library() -> None:
     defaults = {name: value.default for name, value in signature(extract).parameters.items()}
     assert (defaults["detector"], defaults["pose"]) == (DETECTOR, POSE)
     assert defaults["min_confidence"] == MIN_CONFIDENCE
-    assert defaults["picture_rate"] == PICTURE_RATE
-    assert defaults["follow"] is ExtractionOptions().follow is PoseSettings().follow is True
+    assert ExtractionOptions().follow is PoseSettings().follow is True
 
 
 PARTS = 15

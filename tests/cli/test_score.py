@@ -144,6 +144,9 @@ def test_an_empty_clip_and_a_short_track_have_no_score(
     (tmp_path / "short.json").write_text(json.dumps({"1": {"0": pose}}), encoding="utf-8")
     run = stepvad("score", model, tmp_path)
     assert run.code == 0
+    assert (
+        "warning: nobody is seen for long enough to be scored, clips: 2 (empty, short)" in run.err
+    )
     assert [line.split()[1:] for line in run.out.splitlines()[2:]] == [
         ["0", "0", "-", "-", "-"],
         ["1", "0", "-", "-", "-"],
@@ -214,14 +217,10 @@ def test_the_same_clip_twice_is_refused(stepvad: Command, model: Path, people: P
     assert "twice" in run.err
 
 
-def test_score_says_what_computes_and_another_runtime_gives_the_same_scores(
-    stepvad: Command, model: Path, people: Path
-) -> None:
+def test_another_runtime_gives_the_same_scores(stepvad: Command, model: Path, people: Path) -> None:
     words = ("score", model, people / "pose" / "test", "--json")
-    default = stepvad(*words, "-v", "--threads", "1")
-    assert "scoring with onnxruntime, threads: 1" in default.err
+    default = stepvad(*words, "--threads", "1")
     other = stepvad(*words, "--runtime", "numpy")
-    assert "scoring with" not in other.err
     for one, two in zip(json.loads(default.out), json.loads(other.out), strict=True):
         np.testing.assert_allclose(
             one["windows"]["score"], two["windows"]["score"], rtol=1e-4, atol=1e-4

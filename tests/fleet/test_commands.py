@@ -73,7 +73,7 @@ def test_events_are_deleted_by_site_camera_and_time(dsn: str, run: FleetCommand)
         True,
     )
     assert asyncio.run(left(dsn)) == [open_.id, far.id]
-    code, words = run(dsn, "delete", "--all", "--include-open", "--yes")
+    code, words = run(dsn, "delete", open_.id, far.id, "--yes")
     assert (code, asyncio.run(left(dsn))) == (0, []), words
 
 

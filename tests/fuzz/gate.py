@@ -26,7 +26,7 @@ IMPORTED = (
     "stepvad.evaluation.baselines",
     "stepvad.evaluation.boxtracks",
     "stepvad.calibration",
-    "stepvad.cli.inspect",
+    "stepvad.cli.files",
     "stepvad.cli.score",
     "stepvad.fleet.worker.owned_shard",
     "stepvad.formats.eventlines",

@@ -187,7 +187,7 @@ def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "networks.zip").write_bytes(content)
     with pytest.raises(ModelFileError, match=r"expected (a bundle of )?networks") as caught:
         read_bundle(tmp_path / "networks.zip", card())
-    assert "stepvad models bundle" in caught.value.hint
+    assert "stepvad models --bundle" in caught.value.hint
 
 
 @pytest.mark.parametrize(

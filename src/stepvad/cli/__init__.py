@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Any
 
 import typer
 
 from stepvad.cli.archive import archive
 from stepvad.cli.benchmark import benchmark
-from stepvad.cli.convert import convert
 from stepvad.cli.evaluate import evaluate
 from stepvad.cli.events import events
-from stepvad.cli.explain import explain
-from stepvad.cli.export import export
-from stepvad.cli.extract import extract
+from stepvad.cli.extract import extract, models
+from stepvad.cli.files import convert, export, inspect
 from stepvad.cli.fit import calibrate, fit
 from stepvad.cli.fleet import fleet
-from stepvad.cli.inspect import inspect
-from stepvad.cli.learning import learning
-from stepvad.cli.models import models
-from stepvad.cli.notify import notify
-from stepvad.cli.overlay import overlay
-from stepvad.cli.report import report
-from stepvad.cli.score import score
+from stepvad.cli.score import explain, overlay, report, score
 from stepvad.cli.terminal import say, say_error
 from stepvad.cli.users import users
 from stepvad.cli.watch import watch
@@ -32,7 +25,6 @@ from stepvad.errors import StepvadError, os_reason
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,7 +35,11 @@ app = typer.Typer(
 def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
     """Learn how people normally move, and detect when someone does not.
 
-    A first run, on synthetic people:
+    See it at once, on a bundled scene:
+
+        stepvad watch --demo
+
+    Train a model on synthetic people, and measure it:
 
         stepvad benchmark walkers people
 
@@ -51,7 +47,8 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
         stepvad evaluate model.safetensors people
 
-    Every command has more examples in its own --help.
+    Every command has more examples in its own --help. To train is `fit`, to run is `watch`, to draw
+    is `overlay`, and a threshold comes from `calibrate`.
     """
     if version:
         from importlib.metadata import version as installed
@@ -60,34 +57,26 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-VERBS = (
-    *(
-        extract,
-        fit,
-        calibrate,
-        score,
-        overlay,
-        evaluate,
-        explain,
-        report,
+PANELS: dict[str, tuple[Any, ...]] = {
+    "Poses and models": (
+        *(extract, models, convert, inspect, fit, calibrate, score, explain, report, overlay),
+        *(export, archive),
     ),
-    *(watch, convert, inspect, export),
-)
-"""Commands in their usual order of use."""
+    "A site": (watch, events, users),
+    "Research": (evaluate, benchmark),
+    "Many sites": (fleet,),
+}
+"""Commands and groups of commands by what they are for, in their usual order of use."""
 
 WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
 """Make waiting threads sleep: spinning slows fitting down many times on a busy machine."""
 
-for verb in VERBS:
-    app.command(verb.__name__, no_args_is_help=True)(verb)
-app.add_typer(models, name="models")
-app.add_typer(events, name="events")
-app.add_typer(learning, name="learning")
-app.add_typer(users, name="users")
-app.add_typer(notify, name="notify")
-app.add_typer(archive, name="archive")
-app.add_typer(benchmark, name="benchmark")
-app.add_typer(fleet, name="fleet")
+for panel, verbs in PANELS.items():
+    for verb in verbs:
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, rich_help_panel=panel)
+        else:
+            app.command(no_args_is_help=verb is not models, rich_help_panel=panel)(verb)
 
 
 def main() -> None:

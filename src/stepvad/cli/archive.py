@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stepvad.archive.inventory import CameraFootage, ScoreCoverage
 
 archive = typer.Typer(
-    no_args_is_help=True, help="Score stored poses, compare models, show contents."
+    name="archive", no_args_is_help=True, help="Score stored poses, compare models, show contents."
 )
 
 ScoresArgument = Annotated[

@@ -13,7 +13,9 @@ from stepvad.cli.reproduce import reproduce
 from stepvad.cli.terminal import check_output, progress_bars
 
 benchmark = typer.Typer(
-    no_args_is_help=True, help="Build data sets, compare methods and reproduce the paper."
+    name="benchmark",
+    no_args_is_help=True,
+    help="Build data sets, compare methods and reproduce the paper.",
 )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.terminal import say
 from stepvad.config import Runtime
 from stepvad.errors import StepvadError
 
@@ -40,15 +39,13 @@ class EngineOptions:
 DEFAULT_ENGINE = EngineOptions()
 
 
-def on_engine(fitted: Fitted, engine: EngineOptions, *, verbose: bool = False) -> Fitted:
+def on_engine(fitted: Fitted, engine: EngineOptions) -> Fitted:
     """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
     from stepvad.detector import Detector
 
     if isinstance(fitted, Detector):
         if engine != DEFAULT_ENGINE:
             fitted = replace(fitted, runtime=engine.runtime, threads=engine.threads)
-        if verbose:
-            say(f"scoring with {engine_words(fitted)}")
     elif engine.runtime != "auto":
         raise StepvadError(
             f"--runtime: expected a model with a network for {engine.runtime!r}, got distances",

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import getpass
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.audited import note
-from stepvad.cli.event_deletion import delete
 from stepvad.cli.event_options import (
+    AnyCamera,
     CameraOption,
     EventIdArgument,
     Fleet,
     Here,
+    Scrub,
     Since,
     SiteDataOption,
     Until,
@@ -26,22 +26,31 @@ from stepvad.cli.event_options import (
     time_of,
 )
 from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, print_table, say
-from stepvad.cli.undelivered import resend, undelivered
 from stepvad.codec import to_plain
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.incidents.review import Mark, Review
+
+if TYPE_CHECKING:
+    from stepvad.incidents.stored import Deleted
+    from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 COMMAND = "command line"
 """Who marks an event with a command."""
+MOST = 1000
+"""Most queued messages listed; a sink that is down for days has more."""
+SHOWN = 20
+"""Events that a table lists if nothing else is asked for."""
 
 events = typer.Typer(
-    no_args_is_help=True, help="Manage the events of a site: list, export, delete."
+    name="events",
+    no_args_is_help=True,
+    help="Manage the events of a site: list, export, mark, delete.",
 )
 
 
 @events.callback()
 def _group() -> None:
-    """Manage the events of a site: list, export, delete. All of it works while the site runs."""
+    """Manage the events of a site: list, export, mark, delete. All of it works while it runs."""
 
 
 @events.command("list")
@@ -52,30 +61,56 @@ def list_(
     since: Since = None,
     until: Until = None,
     open: Annotated[bool, typer.Option("--open", help="Only ongoing events.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events, newest first.")] = 20,
+    id: Annotated[str | None, typer.Option(help="Show everything about this event.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of events; defaults to 20, with --output to all."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the events to a .jsonl or .csv file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List events, newest first.
+    """List events, newest first, show one, or export them, oldest first.
 
-    Events of one camera in the last two days:
+    Events of one camera in the last two days, and one of them:
 
         stepvad events list --camera yard --since 2d
+
+        stepvad events list --id yard-1777644000-4
+
+    Everything as JSON lines, and a week of one camera as CSV:
+
+        stepvad events list -o events.jsonl
+
+        stepvad events list --camera yard --since 7d -o week.csv
     """
-    from stepvad.formats.eventtable import facts
+    from stepvad.formats import eventtable
     from stepvad.site.store.access import open_store
 
+    if id is not None:
+        _show(data, id, as_json=as_json)
+        return
+    if output is not None:
+        _check_export(output)
     with open_store(data) as store:
         found = store.events(
             camera=camera,
             since=time_of(since, "--since"),
             until=time_of(until, "--until"),
             open=True if open else None,
-            limit=limit,
+            limit=limit or (SHOWN if output is None else None),
         )
         said = store.reviews()
+    facts = [eventtable.facts(one, said.get(one.id)) for one in found]
+    if output is not None:
+        _export(facts[::-1], output)
+        note(data, "exported events", f"{len(found)} events")
+        return
     note(data, "looked at the list of events")
     if as_json:
-        print_json([facts(one, said.get(one.id)) for one in found])
+        print_json(facts)
         return
     columns = ("start", "lasts", "camera", "top score", "said", "id", "why")
     rows = [
@@ -93,9 +128,28 @@ def list_(
     print_table(f"events: {len(found)}", columns, rows)
 
 
-@events.command()
-def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
-    """Show everything about one event."""
+def _check_export(output: Path) -> None:
+    """Before the work starts, reject a file that cannot be written."""
+    check_output(output)
+    if output.suffix not in (".jsonl", ".csv"):
+        raise ConfigError(
+            f"{output}: expected a name that ends in .jsonl or .csv",
+            hint="choose a name such as events.jsonl",
+        )
+
+
+def _export(facts: list[dict[str, Any]], output: Path) -> None:
+    from stepvad.files.atomic import replacing
+    from stepvad.formats import eventtable
+
+    format: eventtable.TableFormat = "csv" if output.suffix == ".csv" else "jsonl"
+    with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        eventtable.write(facts, format, file)
+    say(f"events written to {output}: {len(facts)}")
+
+
+def _show(data: Path, id: str, *, as_json: bool) -> None:
+    """Print everything about one event."""
     from stepvad.formats import eventtable
     from stepvad.site.store.access import open_store
 
@@ -121,85 +175,101 @@ def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = 
 
 
 @events.command()
-def export(
+def delete(
+    ids: Annotated[list[str] | None, typer.Argument(help="Event ids.")] = None,
     *,
     data: SiteDataOption = Here,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; defaults to stdout.")
+    fleet: Fleet = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Only events of this tenant; defaults to the fleet's own sites."),
     ] = None,
-    format: Annotated[
-        Literal["jsonl", "csv"], typer.Option(help="One line of JSON or CSV per event.")
-    ] = "jsonl",
-    camera: CameraOption = None,
+    camera: AnyCamera = None,
     since: Since = None,
     until: Until = None,
+    all: Annotated[bool, typer.Option("--all", help="All events of all cameras.")] = False,
+    scrub: Scrub = False,
+    yes: Yes = False,
 ) -> None:
-    """Export all events or a selection, oldest first.
+    """Permanently delete events with their poses, explanations and pending messages.
 
-    Everything as JSON lines, and a week of one camera as CSV:
+    An event is deleted if any part of it falls between --since and --until; one that goes on only
+    by its id. The files of the store keep no trace of it. Backups, exports and messages already
+    sent are not affected.
 
-        stepvad events export -o events.jsonl
+    An hour of one camera, and everything without confirmation:
 
-        stepvad events export --format csv --camera yard --since 7d -o week.csv
+        stepvad events delete --camera yard --since 2026-05-01T14:00 --until 2026-05-01T15:00
+
+        stepvad events delete --all --yes
+
+    All events of one fleet camera, from the fleet's database:
+
+        stepvad events delete --fleet fleet.toml --camera north/yard --scrub
     """
-    from stepvad.files.atomic import replacing
-    from stepvad.formats import eventtable
+    if not (ids or camera or since or until or all):
+        raise ConfigError(
+            "delete: expected ids, --camera, --since, --until or --all, got none of them",
+            hint="choose the events, for example: --camera yard --since 2d",
+        )
+    if scrub and fleet is None:
+        raise ConfigError(
+            "--scrub: expected --fleet with it, got a site",
+            hint="leave it out: the files of a site keep no trace anyway",
+        )
+    if tenant is not None and fleet is None:
+        raise ConfigError("--tenant: expected --fleet with it, got a site")
+    begin, end = time_of(since, "--since"), time_of(until, "--until")
+    if not yes:
+        ask("Permanently delete these events, their poses and their messages?")
+    if fleet is None:
+        done = _delete_from_site(data, ids, camera, begin, end)
+        note(data, "deleted events", f"{done.events} events")
+    else:
+        whose = tenant if tenant is not None or ids else ""
+        done = _delete_from_fleet(fleet, whose, ids, camera, begin, end, scrub=scrub)
+    say(f"events deleted: {done.events}")
+    if done.kept_open:
+        say(f"ongoing events kept: {done.kept_open}; delete them by their ids")
+
+
+def _delete_from_site(
+    data: Path, ids: list[str] | None, camera: str | None, since: float | None, until: float | None
+) -> Deleted:
     from stepvad.site.store.access import open_store
 
-    if output is not None:
-        check_output(output)
-    begin, end = time_of(since, "--since"), time_of(until, "--until")
     with open_store(data) as store:
-        found = store.events(camera=camera, since=begin, until=end, limit=None)
-        said = store.reviews()
-    note(data, "exported events", f"{len(found)} events")
-    facts = [eventtable.facts(one, said.get(one.id)) for one in reversed(found)]
-    if output is None:
-        eventtable.write(facts, format, sys.stdout)
-        return
-    with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        eventtable.write(facts, format, file)
-    say(f"events written to {output}: {len(facts)}")
+        known = store.stored().cameras
+        if camera is not None and camera not in known:
+            raise DataError(
+                f"camera {camera}: expected a camera that has events, got an unknown name",
+                hint=f"these have: {', '.join(known) or 'none'}",
+            )
+        return store.delete(
+            camera=camera, after=since, before=until, ids=ids or None, include_open=bool(ids)
+        )
 
 
-events.command()(delete)
+def _delete_from_fleet(
+    fleet: Path,
+    tenant: str | None,
+    ids: list[str] | None,
+    place: str | None,
+    since: float | None,
+    until: float | None,
+    *,
+    scrub: bool,
+) -> Deleted:
+    check_fleet()
+    from stepvad.fleet.events import service
+    from stepvad.fleet.events.wanted import Wanted
+    from stepvad.fleet.settings import load
 
-
-@events.command()
-def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
-    """List everything the site stores about people, with sizes.
-
-    It stores no pixels; a camera with `draw_place` has one drawing of edges, made when nobody was
-    in view.
-    """
-    from stepvad.site.store.access import file_sizes, open_store
-
-    with open_store(data) as store:
-        found = store.stored()
-    files = found.files | {p: n for p, n in file_sizes(data).items() if p not in found.files}
-    if as_json:
-        kept = [
-            {name: getattr(one, name) for name in ("what", "holds", "count", "first", "last")}
-            | {"bytes": one.bytes}
-            for one in found.kept
-        ]
-        sizes = {str(path): size for path, size in files.items()}
-        facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
-        print_json(facts | {"pixels": found.has_drawings})
-        return
-    rows = [
-        (one.what, f"{one.count}", _day(one.first), _day(one.last), f"{one.bytes}", one.holds)
-        for one in found.kept
-    ]
-    columns = ("what", "count", "from", "to", "bytes", "holds")
-    print_table(f"Stored in {data}", columns, rows)
-    cameras = [(camera, f"{count}") for camera, count in found.cameras.items()]
-    print_table("\nCameras", ("camera", "events"), cameras)
-    rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
-    print_table("\nFiles", ("file", "bytes"), rows_of_files)
-    but = " except edges, in the drawings of places" if found.has_drawings else ""
-    typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
-    typer.echo("anonymous, and are deleted after the days in the settings.")
+    site, camera = Wanted.parts(place)
+    wanted = Wanted(
+        tenant=tenant, site=site, camera=camera, until=until, ends_after=since, ids=ids or None
+    )
+    return asyncio.run(service.delete(load(fleet), wanted, include_open=bool(ids), scrub=scrub))
 
 
 @events.command()
@@ -294,8 +364,114 @@ def mark(
     say(f"{id} is {'no longer marked' if judged is None else words[judged]}")
 
 
-for verb in (undelivered, resend):
-    events.command(no_args_is_help=True)(verb)
+SinkName = Annotated[str | None, typer.Option("--sink", help="Only messages to this sink.")]
+
+
+@events.command(no_args_is_help=True)
+def resend(
+    site: Annotated[
+        Path,
+        typer.Argument(metavar="SITE.toml|DATA", help="The site, given by its settings or data."),
+    ],
+    ids: Annotated[list[int] | None, typer.Argument(help="Ids of messages to requeue.")] = None,
+    *,
+    sink: SinkName = None,
+    all: Annotated[bool, typer.Option("--all", help="Requeue all dead letters.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List messages that did not arrive, with the last error, or requeue those that were refused.
+
+    Pending messages are retried automatically. Dead letters, which a sink refused permanently, are
+    not. List both, then requeue the dead letters, each at its original place:
+
+        stepvad events resend site.toml
+
+        stepvad events resend site.toml --sink webhook:pager --all
+
+    A running site sends them within seconds, a stopped one when it starts.
+    """
+    from stepvad.settings.file import data_of
+    from stepvad.site.store.access import open_store
+
+    if ids and all:
+        raise ConfigError("resend: expected ids of messages or --all, got both")
+    data = data_of(site)
+    if not ids and not all:
+        _print_undelivered(data, sink, as_json=as_json)
+        return
+    with open_store(data) as store:
+        known = {one.seq for one in store.dead_letters(sink)}
+        for id in ids or ():
+            if id not in known:
+                raise DataError(
+                    f"message {id}: expected the id of a dead letter, got an unknown id",
+                    hint=f"run stepvad events resend {site} to see the ids",
+                )
+        count = store.outbox.resend(sink=sink, seqs=ids or None)
+    note(data, "sent messages again", f"{count} messages")
+    say(f"messages requeued: {count}")
+
+
+def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
+    from stepvad.site.store.access import open_store
+
+    with open_store(data) as store:
+        messages = [*store.dead_letters(sink), *store.outbox.waiting(sink, MOST)]
+        counts = {
+            name: {"waiting": waits, "refused": gone}
+            for name, (waits, gone) in store.outbox.counts().items()
+            if sink in (None, name)
+        }
+    facts = [_message_facts(one) for one in messages]
+    if as_json:
+        print_json({"sinks": counts, "messages": facts})
+        return
+    rows = [(name, str(one["waiting"]), str(one["refused"])) for name, one in counts.items()]
+    print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
+    if facts:
+        columns = ("id", "sink", "state", "event", "change", "tries", "last error")
+        names = ("id", "sink", "state", "event_id", "kind", "tries", "error")
+        print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
+
+
+def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
+    """Fields listed for a message; `tries` is only set for queued ones."""
+    tries = getattr(one, "tries", None)
+    return {
+        "id": one.seq,
+        "sink": one.sink,
+        "state": "refused" if tries is None else "waiting",
+        "event_id": one.event_id,
+        "kind": one.kind,
+        "created": one.created,
+        "tries": tries,
+        "error": one.error,
+    }
+
+
+def unix_user() -> str:
+    """Who runs the command, for the audit log; no account can have this name."""
+    try:
+        return f"command line ({getpass.getuser()})"
+    except (OSError, KeyError):  # a container's user without a name
+        return "command line"
+
+
+def note(data: Path, action: str, subject: str = "") -> None:
+    """Write a line into the audit log in a data directory, if its site has one."""
+    from stepvad.accounts.accounts import Accounts
+    from stepvad.accounts.database import FILE_NAME
+
+    if not (data / FILE_NAME).is_file():
+        return
+    try:
+        accounts = Accounts(data / FILE_NAME)
+        try:
+            accounts.audit.add(unix_user(), action, subject)
+        finally:
+            accounts.close()
+    except StepvadError as error:  # what was asked for is done
+        say(f"warning: the audit log misses this command: {error.problem}")
 
 
 def _said(review: Review | None) -> str:
@@ -304,10 +480,6 @@ def _said(review: Review | None) -> str:
 
 def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
-
-
-def _day(seconds: float | None) -> str:
-    return "-" if seconds is None else _clock(seconds)[:16]
 
 
 def _word(value: Any) -> str:

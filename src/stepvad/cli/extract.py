@@ -1,18 +1,19 @@
-"""stepvad extract: tracked poses from video files and cameras."""
+"""stepvad extract and models: tracked poses from video, and the networks that find them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.engine import Threads
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import FramePart, frame_range
+from stepvad.cli.options import FpsOption, FramePart, frame_range
 from stepvad.cli.terminal import (
     AsJson,
+    check_output,
     notes_of,
     print_json,
     print_table,
@@ -20,10 +21,11 @@ from stepvad.cli.terminal import (
     say,
     say_error,
 )
-from stepvad.config import PoseDevice, PoseRuntime, Precision
+from stepvad.config import PoseDevice, PoseRuntime
 
 if TYPE_CHECKING:
     from stepvad.intake.recordings import RecordingOutcome
+    from stepvad.video.models import ModelCard
 
 Videos = Annotated[
     list[str],
@@ -44,10 +46,6 @@ EngineOption = Annotated[
         "Runtime."
     ),
 ]
-PrecisionOption = Annotated[
-    Precision,
-    typer.Option(help="Arithmetic. `auto`: bfloat16 where the processor supports it."),
-]
 DeviceOption = Annotated[
     PoseDevice, typer.Option(help="Processor or accelerator that runs the networks.")
 ]
@@ -59,12 +57,6 @@ MinConfidence = Annotated[
         help="Drop people with a lower mean joint confidence; most are false detections.",
     ),
 ]
-Follow = Annotated[
-    bool,
-    typer.Option(
-        help="Follow people whom the detector loses, such as those who fall, by their last pose."
-    ),
-]
 Rate = Annotated[
     float | None,
     typer.Option(min=0.1, help="Maximum frames per second to process; defaults to all."),
@@ -72,12 +64,6 @@ Rate = Annotated[
 VideoJobsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
-]
-PictureRate = Annotated[
-    float,
-    typer.Option(
-        min=0.01, max=1000.0, help="Frame rate of folders of pictures; videos state theirs."
-    ),
 ]
 Duration = Annotated[
     float | None,
@@ -91,12 +77,6 @@ TlsCa = Annotated[
     Path | None,
     typer.Option(help="PEM file with the cameras' CA or certificate, for rtsps:// and https://."),
 ]
-TlsInsecure = Annotated[
-    bool,
-    typer.Option(
-        "--tls-insecure", help="Accept any certificate; an impostor would get the password."
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +86,8 @@ class NetworkOptions:
     detector: DetectorName = "yolox-nano"
     pose: PoseName = "rtmpose-s"
     engine: EngineOption = "auto"
-    precision: PrecisionOption = "auto"
     device: DeviceOption = "cpu"
     min_confidence: MinConfidence = 0.25
-    follow: Follow = True
     rate: Rate = None
 
 
@@ -120,9 +98,10 @@ class CameraOptions:
     duration: Duration = None
     credentials: Credentials = None
     tls_ca: TlsCa = None
-    tls_insecure: TlsInsecure = False
 
 
+STATES = {True: "intact", False: "damaged", None: "-"}
+"""What is said of a network's file in the cache."""
 USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
 
 
@@ -133,9 +112,8 @@ def extract(
     *,
     networks: NetworkOptions = USUAL_NETWORKS,
     frames: FramePart = ":",
-    picture_rate: PictureRate = 25.0,
+    fps: FpsOption = None,
     jobs: VideoJobsOption = None,
-    threads: Threads = None,
     cameras: CameraOptions = USUAL_CAMERAS,
     as_json: AsJson = False,
 ) -> None:
@@ -155,9 +133,9 @@ def extract(
 
         stepvad extract 'door=rtsp://${LOGIN}@10.0.0.5/live' -o poses/ --duration 600
 
-    A folder of pictures, frame_1.jpg to frame_900.jpg, taken 15 times a second:
+    A folder of pictures, frame_1.jpg to frame_900.jpg, taken 15 times a second (25 without --fps):
 
-        stepvad extract frames/ -o poses/ --picture-rate 15
+        stepvad extract frames/ -o poses/ --fps 15
 
     A USB camera, until Ctrl-C:
 
@@ -169,6 +147,7 @@ def extract(
     from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
     from stepvad.video.engine import choose_engine
     from stepvad.video.extract import FrameRange
+    from stepvad.video.pictures import PICTURE_RATE
     from stepvad.video.tls import CameraTls
 
     sources = open_sources(
@@ -176,21 +155,20 @@ def extract(
         cameras.credentials,
         frames=FrameRange(*frame_range(frames)),
         duration_s=cameras.duration,
-        tls=CameraTls(cameras.tls_ca, cameras.tls_insecure),
-        picture_rate=picture_rate,
+        tls=CameraTls(cameras.tls_ca),
+        picture_rate=PICTURE_RATE if fps is None else fps,
     )
     with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
         settings = ExtractionSettings.of(
             output,
             networks.detector,
             networks.pose,
-            engine=choose_engine(networks.engine, networks.precision, networks.device),
+            engine=choose_engine(networks.engine, "auto", networks.device),
             min_confidence=networks.min_confidence,
-            follow=networks.follow,
             rate=networks.rate,
             duration_s=cameras.duration,
         )
-        outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)
+        outcomes = extract_all(sources, settings, jobs=jobs, report=report)
     _print(outcomes, as_json=as_json)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors[:-1]:
@@ -255,3 +233,96 @@ def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
     if lag_s is not None:
         notes.append(f"{lag_s:.1f} s behind")
     return notes
+
+
+def models(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names of networks; to fetch or bundle, defaults to the detector and pose network."
+        ),
+    ] = None,
+    *,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download networks into the cache, and verify them.")
+    ] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Fetch from a bundle or a directory of ONNX files instead."),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.zip", help="Pack networks with licences and checksums, to carry them."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the networks that find people and joints: licence, and whether each file is intact.
+
+        stepvad models
+
+    Download the default ones:
+
+        stepvad models --fetch
+
+    For a machine without internet, make a bundle elsewhere:
+
+        stepvad models --bundle networks.zip
+
+        stepvad models --from networks.zip
+    """
+    from stepvad.video import models as library
+
+    if bundle is not None:
+        check_output(bundle)
+        chosen = library.cards_of(names or [])
+        with notes_of("stepvad.video"):
+            library.write_bundle(chosen, bundle)
+        say(f"{bundle}: {', '.join(card.name for card in chosen)}")
+        return
+    if fetch or source is not None:
+        if source is not None:
+            cards = tuple(library.cards_of(names)) if names else library.CARDS
+            chosen = library.read_bundle(source, cards)
+        else:
+            chosen = library.cards_of(names or [])
+            with notes_of("stepvad.video"):
+                for card in chosen:
+                    library.model_file(card.name)
+        for card in chosen:
+            say(f"{card.name}: {card.cached}, licence {card.licence}")
+        return
+    _list_models(library.cards_of(names) if names else library.CARDS, as_json=as_json)
+
+
+def _list_models(cards: Sequence[ModelCard], *, as_json: bool) -> None:
+    from stepvad.video.models import DETECTOR, POSE, is_whole
+
+    rows = [
+        {
+            "name": card.name,
+            "role": card.role,
+            "default": card.name in (DETECTOR, POSE),
+            "measured": card.measured,
+            "licence": card.licence,
+            "state": STATES[is_whole(card)],
+            "file": str(card.cached),
+            "url": card.url,
+            "sha256": card.sha256,
+        }
+        for card in cards
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["name", "role", "measured", "licence", "state", "from"]
+    cells = [
+        [
+            f"{row['name']}{' (default)' if row['default'] else ''}",
+            *(str(row[name]) for name in ("role", "measured", "licence", "state")),
+            str(row["url"]).partition("//")[2].partition("/")[0] or "your own file",
+        ]
+        for row in rows
+    ]
+    print_table("networks", columns, cells)

@@ -16,7 +16,9 @@ from stepvad.cli.terminal import AsJson, check_fleet, say
 if TYPE_CHECKING:
     from stepvad.fleet.settings import FleetSettings
 
-fleet = typer.Typer(no_args_is_help=True, help="Run many sites on one bus, one role per process.")
+fleet = typer.Typer(
+    name="fleet", no_args_is_help=True, help="Run many sites on one bus, one role per process."
+)
 
 for verb in (edge, events):
     fleet.command(verb.__name__, no_args_is_help=True)(verb)

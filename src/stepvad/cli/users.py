@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from stepvad.cli.audited import unix_user
 from stepvad.cli.event_options import Here, Yes, ask, time_of
+from stepvad.cli.events import unix_user
 from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, say
 from stepvad.errors import ConfigError
 
 if TYPE_CHECKING:
     from stepvad.accounts.accounts import Accounts
+    from stepvad.accounts.users import Account, Role
     from stepvad.settings.web import Web
 
 users = typer.Typer(
-    no_args_is_help=True, help="Manage who may log in to the page, and see what they did."
+    name="users",
+    no_args_is_help=True,
+    help="Manage who may log in to the page, and see what they did.",
 )
 SiteOption = Annotated[
     Path,
@@ -37,17 +40,15 @@ FleetPage = Annotated[
 ]
 UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 RoleText = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--role", help="look: see everything; judge: also mark events; administer: everything."
+        "--role",
+        help="look, the default: see everything; judge: also mark events; administer: everything.",
     ),
 ]
 PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help="File with the password on one line; prints no link."),
-]
-AskPassword = Annotated[
-    bool, typer.Option("--ask-password", help="Ask for the password; prints no link.")
 ]
 
 
@@ -76,28 +77,53 @@ def _group() -> None:
 def add(
     name: UserArgument,
     *,
-    role: RoleText = "look",
+    role: RoleText = None,
     site: SiteOption = Here,
     fleet: FleetPage = None,
     password_file: PasswordFile = None,
-    ask_password: AskPassword = False,
 ) -> None:
     """Add a user, and print a link that lets them choose a password: once, within a day.
 
     A user who may mark events:
 
         stepvad users add anna --role judge --site site.toml
+
+    A name that is known gets a new link, or the role or password that is given:
+
+        stepvad users add anna --role administer --site site.toml
     """
     from stepvad.accounts.users import check_name, role_of
 
     check_name(name)
-    wanted, hash = role_of(role), _password_hash(name, password_file, ask_password)
+    wanted = None if role is None else role_of(role)
+    hash = None if password_file is None else _password_hash(name, password_file)
     with _open(site, fleet) as opened:
-        opened.accounts.add(name, wanted, hash)
-        opened.accounts.audit.add(unix_user(), "added user", f"{name}: {role}")
-        say(f"{name} may {role}")
-        if hash is None:
-            _print_link(opened, name)
+        if opened.accounts.find(name) is None:
+            account = opened.accounts.add(name, wanted or "look", hash)
+            done = ["added user"]
+        else:
+            account, done = _renewed(opened.accounts, name, wanted, hash)
+        for action in done:
+            roles = action in ("added user", "changed role of")
+            subject = f"{account.name}: {account.role}" if roles else account.name
+            opened.accounts.audit.add(unix_user(), action, subject)
+        say(f"{account.name} may {account.role}")
+        if done == ["made log-in link for"] or (done == ["added user"] and hash is None):
+            _print_link(opened, account.name)
+
+
+def _renewed(
+    accounts: Accounts, name: str, role: Role | None, hash: str | None
+) -> tuple[Account, list[str]]:
+    """A known account with a new role or password; what was done to it, else a link is due."""
+    done = []
+    if role is not None:
+        accounts.set_role(name, role)
+        done.append("changed role of")
+    if hash is not None:
+        accounts.set_password(name, hash)
+        done.append("changed password of")
+    return accounts.account(name), done or ["made log-in link for"]
 
 
 @users.command("list")
@@ -120,27 +146,6 @@ def list_(*, site: SiteOption = Here, fleet: FleetPage = None, as_json: AsJson =
     print_table(f"users: {len(found)}", columns, rows)
 
 
-@users.command("role")
-def role_(
-    name: UserArgument,
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="look, judge or administer.")],
-    *,
-    site: SiteOption = Here,
-    fleet: FleetPage = None,
-) -> None:
-    """Change a user's role, effective immediately.
-
-    stepvad users role anna administer --site site.toml
-    """
-    from stepvad.accounts.users import role_of
-
-    with _open(site, fleet) as opened:
-        account = opened.accounts.set_role(name, role_of(role))
-        subject = f"{account.name}: {account.role}"
-        opened.accounts.audit.add(unix_user(), "changed role of", subject)
-    say(f"{account.name} may {account.role}")
-
-
 @users.command()
 def remove(
     name: UserArgument, *, site: SiteOption = Here, fleet: FleetPage = None, yes: Yes = False
@@ -156,18 +161,6 @@ def remove(
         opened.accounts.remove(account.name)
         opened.accounts.audit.add(unix_user(), "removed user", account.name)
     say(f"{account.name} is removed")
-
-
-@users.command()
-def link(name: UserArgument, *, site: SiteOption = Here, fleet: FleetPage = None) -> None:
-    """Print a new log-in link for a user who has lost their password or link.
-
-    stepvad users link anna --site site.toml
-    """
-    with _open(site, fleet) as opened:
-        account = opened.accounts.account(name)
-        opened.accounts.audit.add(unix_user(), "made log-in link for", account.name)
-        _print_link(opened, account.name)
 
 
 @users.command()
@@ -248,21 +241,11 @@ def _fleet_place(fleet: Path) -> tuple[Path, Web | None]:
     return web.accounts, web
 
 
-def _password_hash(name: str, file: Path | None, ask_password: bool) -> str | None:
-    """The hash of a password that was given; None if the user chooses it with a link."""
+def _password_hash(name: str, file: Path) -> str:
     from stepvad.accounts.passwords import Passwords, check_password
     from stepvad.files.secrets import secret_line
 
-    if file is not None and ask_password:
-        raise ConfigError(
-            "add: expected --password-file or --ask-password, got both", hint="remove one of them"
-        )
-    if file is not None:
-        password = secret_line(file, "the password")
-    elif ask_password:
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        return None
+    password = secret_line(file, "the password")
     check_password(password, name)
     return Passwords().hash(password)
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
+import socket
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.terminal import say
-from stepvad.errors import ConfigError
+from stepvad.cli.terminal import AsJson, print_json, say
+from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.files.temporary import temporary_directory
 
+if TYPE_CHECKING:
+    from stepvad.settings.file import SiteSettings
+
 DEMO_PORT = 8080
+NEEDED = {"pydantic": "live", "pyarrow": "live", "fastapi": "web", "uvicorn": "web"}
+"""Libraries of the demo, and their extras."""
 
 
 def watch(
@@ -22,6 +31,13 @@ def watch(
     check: Annotated[
         bool, typer.Option("--check", help="Explain and test the settings, then exit.")
     ] = False,
+    send_test: Annotated[
+        bool, typer.Option("--send-test", help="With --check: also send people a test message.")
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Go back to this model that the site has learned, from `inspect`."),
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Watch a bundled scene; needs no settings and no camera.")
     ] = False,
@@ -29,18 +45,25 @@ def watch(
         int | None,
         typer.Option(help="With --demo: port of the web page; defaults to 8080 or a free port."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Watch cameras and report events when someone moves abnormally.
+    """Watch cameras (run a site) and report events when someone moves abnormally.
 
     Try it without a camera:
 
         stepvad watch --demo
 
-    Check the settings, then run until Ctrl-C:
+    Check the settings, send a test message to the people they name, then run until Ctrl-C:
 
-        stepvad watch site.toml --check
+        stepvad watch site.toml --check --send-test
 
         stepvad watch site.toml
+
+    Go back to an earlier model of a site that learns; restart a site that runs:
+
+        stepvad inspect site.toml
+
+        stepvad watch site.toml --check --model 20261117T030012Z
 
     Events are stored in the data directory, shown on the web page and sent to the configured sinks.
     """
@@ -49,36 +72,72 @@ def watch(
             f"watch: expected a settings file or --demo, got {'both' if demo else 'neither'}",
             hint="stepvad watch site.toml, or stepvad watch --demo",
         )
+    if (send_test or as_json) and not check:
+        raise ConfigError(
+            "watch: expected --send-test and --json with --check, got them alone",
+            hint="stepvad watch site.toml --check --send-test",
+        )
     if settings is None:
-        raise typer.Exit(_demo(DEMO_PORT if port is None else port, exact=port is not None))
+        raise typer.Exit(_demo(port))
+    if model is not None:
+        from stepvad.settings.file import load
+        from stepvad.site.learning.versions import Versions
+
+        Versions(load(settings).data).use(model)
+        say(f"the site uses {model} from its next start on")
     if check:
-        _check(settings)
+        _check(settings, send_test=send_test, as_json=as_json)
         return
     from stepvad.services import site
 
     raise typer.Exit(site.watch(settings))
 
 
-def _demo(port: int, *, exact: bool) -> int:
+def _demo(port: int | None) -> int:
+    for library, extra in NEEDED.items():
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError("watch --demo", extra)
+    if port is not None and not _is_free(port):
+        raise ConfigError(
+            f"port {port}: expected a free port, got one in use",
+            hint="choose another --port, or leave it out",
+        )
     from stepvad.services.site import watch_demo
 
     with temporary_directory() as data:
         say("synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it")
-        return watch_demo(data, port if exact or _is_free(port) else 0)
+        usual = DEMO_PORT if _is_free(DEMO_PORT) else 0
+        return watch_demo(data, usual if port is None else port)
 
 
 def _is_free(port: int) -> bool:
-    import socket
-
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        return port == 0 or probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
+    """Print what the settings say, whether they work, and how messages to people fared."""
     from stepvad.settings.file import describe, load
     from stepvad.site.checking import check
 
-    settings = load(path)
-    typer.echo(describe(settings))
-    for line in check(settings):
-        typer.echo(line)
+    settings, lines = load(path), []
+    if not as_json:
+        typer.echo(describe(settings))
+    for line in chain(check(settings), _sent(settings) if send_test else ()):
+        lines.append(line)
+        if not as_json:
+            typer.echo(line)
+    if as_json:
+        states = (line.partition(": ") for line in lines)
+        print_json([{"state": state, "what": what} for state, _, what in states])
+    if any(line.startswith("failed: ") for line in lines):
+        raise typer.Exit(1)
+
+
+def _sent(settings: SiteSettings) -> Iterator[str]:
+    """Send a test message to all people, and yield what each service answered."""
+    from stepvad.site.notifications.people import people, send_test
+
+    everyone = settings.sinks.notify or [people(settings, None)]  # raises if there are none
+    for one in chain.from_iterable(send_test(settings, to_whom) for to_whom in everyone):
+        yield f"ok: {one.to}: {one.words}" if one.ok else f"failed: {one.words}"

@@ -190,7 +190,7 @@ def extract_all(
     settings: ExtractionSettings,
     *,
     jobs: int | None,
-    threads: int | None,
+    threads: int | None = None,
     report: Report,
 ) -> list[RecordingOutcome]:
     """Extract the poses of all videos, in the order given; one that fails does not stop others."""

@@ -182,7 +182,10 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
         meta = json.loads(header["__metadata__"][KEY])
     except OSError as error:
         raise ModelFileError(
-            f"{path}: cannot be read: {os_reason(error)}", hint="check the path"
+            f"{path}: cannot be read: {os_reason(error)}",
+            hint="the model comes before the poses: did you swap them?"
+            if path.is_dir()
+            else "check the path",
         ) from error
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(

@@ -121,7 +121,7 @@ def cards_of(names: Sequence[str], cards: tuple[ModelCard, ...] = CARDS) -> list
     wanted = names or (DETECTOR, POSE)
     if other := next((name for name in wanted if name not in known), None):
         raise ModelFileError(
-            f"{other}: expected one of {', '.join(known)}", hint="see stepvad models list"
+            f"{other}: expected one of {', '.join(known)}", hint="see stepvad models"
         )
     return [known[name] for name in wanted]
 
@@ -157,7 +157,7 @@ def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelC
     if not found:
         raise ModelFileError(
             f"{path}: expected networks, got none of {', '.join(card.file for card in cards)}",
-            hint="make it with stepvad models bundle, on a machine with internet",
+            hint="make it with stepvad models --bundle, on a machine with internet",
         )
     for card, content in found.items():
         _check(card, content, path / card.file)
@@ -193,7 +193,7 @@ def _content(path: Path, name: str) -> bytes | None:
     except (OSError, zipfile.BadZipFile) as error:
         raise ModelFileError(
             f"{path}: expected a bundle of networks, got: {error}",
-            hint="make it with stepvad models bundle, on a machine with internet",
+            hint="make it with stepvad models --bundle, on a machine with internet",
         ) from error
 
 

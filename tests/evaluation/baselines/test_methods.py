@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from stepvad.model.encoder import Encoder
 
-from stepvad.cli.inspect import METHODS as WORDS
+from stepvad.cli.files import METHODS as WORDS
 from stepvad.config import Config, Network, Projection
 from stepvad.detector import Detector
 from stepvad.evaluation import baselines

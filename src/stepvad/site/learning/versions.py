@@ -62,7 +62,7 @@ class Learned:
         except (OSError, StepvadError) as error:
             raise DataError(
                 f"{directory}: expected a learned model, got: {str(error)[:200]}",
-                hint="the site can go back to another one: stepvad learning list",
+                hint="the site can go back to another one: stepvad inspect SITE.toml",
             ) from error
 
 
@@ -126,7 +126,7 @@ class Versions:
             raise ConfigError(
                 f"learned model: expected one of {', '.join(sorted(known)) or 'none'}, "
                 f"got {name!r:.80}",
-                hint="stepvad learning list shows them",
+                hint="stepvad inspect SITE.toml shows them",
             )
         link = self.directory / f"{CURRENT}{_PART}"
         link.unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""stepvad inspect: describe a model or pose file."""
+"""stepvad convert, inspect and export: pose and model files, and what a site holds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +15,25 @@ from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
 from stepvad.cli.options import FpsOption
 from stepvad.cli.poses import FormatName, FormatOption, read_poses
-from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
+from stepvad.cli.terminal import (
+    AsJson,
+    ModelFile,
+    check_output,
+    mended_words,
+    notes_of,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+)
 from stepvad.config import Config
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.detector import Detector
     from stepvad.evaluation.baselines import DistanceDetector, Fitted, Method
     from stepvad.formats.contents import PoseSummary
+    from stepvad.poses import Clip
 
 PROFILES = {
     "step": "each window centred and divided by its spread in y",
@@ -38,6 +52,68 @@ CHANGES = 5
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 
+SourceArgument = Annotated[Path, typer.Argument(help="Pose file, or a directory of pose files.")]
+TargetArgument = Annotated[
+    Path, typer.Argument(help="A .parquet file, a .json file for one clip, or a directory.")
+]
+
+
+def convert(
+    source: SourceArgument,
+    target: TargetArgument,
+    *,
+    format: FormatOption = "auto",
+    fps: FpsOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Convert pose files, usually to Parquet tracks: small, fast, readable by any Parquet tool.
+
+    Many clips to one file, one clip to AlphaPose's format, one file per clip:
+
+        stepvad convert PoseLift/pose/train train.parquet --fps 15
+
+        stepvad convert clip.parquet clip.json
+
+        stepvad convert train.parquet clips/
+    """
+    if target.suffix.lower() not in ("", ".json", ".parquet"):
+        raise StepvadError(
+            f"{target}: expected a name that ends in .parquet or .json, or a directory, "
+            f"got {target.suffix}",
+            hint="choose the suffix of the layout to write",
+        )
+    counted = {"clips": 0, "poses": 0}
+    with progress_bars() as report:
+        clips = read_poses([source], format, report, fps=fps, distinct=True)
+        _write(_counted(clips, counted), target)
+    if as_json:
+        print_json({"target": str(target), **counted})
+    else:
+        typer.echo(f"{target}: {counted['clips']:,} clips, {counted['poses']:,} poses")
+
+
+def _counted(clips: Iterator[Clip], counted: dict[str, int]) -> Iterator[Clip]:
+    for clip in clips:
+        counted["clips"] += 1
+        counted["poses"] += clip.n_poses
+        yield clip
+
+
+def _write(clips: Iterator[Clip], target: Path) -> None:
+    from stepvad.formats import write_clip, write_clips
+
+    if target.suffix.lower() != ".json":
+        write_clips(clips, target)
+        return
+    first, *more = clips
+    if more:
+        raise StepvadError(
+            f"{target}: expected one clip for a .json file, got {1 + len(more)}",
+            hint="write them to a .parquet file or a directory",
+        )
+    write_clip(first, target)
+
+
 def inspect(
     path: Annotated[Path, typer.Argument(help="A model file, a pose file, or a directory.")],
     *,
@@ -49,13 +125,17 @@ def inspect(
     format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a file contains: a model's settings and origin, or the people in pose files.
+    """Show what a file contains, or a site: a model's settings, the people in pose files.
 
-    The file name decides which:
+    The name decides which:
 
         stepvad inspect model.safetensors
 
         stepvad inspect poses/
+
+    Everything a site stores about people, with sizes, and the models that it has learned:
+
+        stepvad inspect site.toml
 
     Check whether a calibration still fits the footage of the last minutes or hours:
 
@@ -63,28 +143,85 @@ def inspect(
     """
     if drift is not None:
         _inspect_drift(path, drift, format, fps, as_json=as_json)
-        return
-    if path.suffix == ".safetensors":
-        from stepvad.evaluation import baselines
-        from stepvad.model import modelfile
-
-        fitted = baselines.load(path)
-        method = baselines.method_of(fitted)
-        facts = _model_facts(fitted, method, modelfile.sha256(path), modelfile.FORMAT)
-        sentences = _model_sentences(fitted, method)
+    elif path.suffix == ".toml" or (path / "events.db").is_file():
+        _inspect_site(path, as_json=as_json)
+    elif path.suffix == ".safetensors":
+        _inspect_model(path, as_json=as_json)
     else:
         from stepvad.formats.contents import PoseSummary
 
         with progress_bars() as report:
-            found = PoseSummary.of(read_poses([path], format, report))
-        facts, sentences = asdict(found), _pose_sentences(found)
+            found = PoseSummary.of(read_poses([path], format, report, fps=fps))
+        _print(asdict(found), _pose_sentences(found), as_json=as_json)
+
+
+def _print(facts: object, sentences: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
     for sentence in sentences:
         typer.echo(sentence)
-    if path.suffix == ".safetensors":
-        typer.echo(f"File          format {facts['format']}, sha256 {facts['sha256']}")
+
+
+def _inspect_model(path: Path, *, as_json: bool) -> None:
+    from stepvad.evaluation import baselines
+    from stepvad.model import modelfile
+
+    fitted = baselines.load(path)
+    method, sha256 = baselines.method_of(fitted), modelfile.sha256(path)
+    facts = _model_facts(fitted, method, sha256, modelfile.FORMAT)
+    file = f"File          format {modelfile.FORMAT}, sha256 {sha256}"
+    _print(facts, [*_model_sentences(fitted, method), file], as_json=as_json)
+
+
+def _inspect_site(site: Path, *, as_json: bool) -> None:
+    """List everything a site stores about people, with sizes, and its learned models."""
+    from stepvad.settings.file import data_of
+    from stepvad.site.learning.versions import Versions
+    from stepvad.site.learning.versions import facts as learned_facts
+    from stepvad.site.store.access import file_sizes, open_store
+
+    data = data_of(site)
+    with open_store(data) as store:
+        found = store.stored()
+    files = found.files | {p: n for p, n in file_sizes(data).items() if p not in found.files}
+    learned = learned_facts(Versions(data))
+    if as_json:
+        kept = [
+            {name: getattr(one, name) for name in ("what", "holds", "count", "first", "last")}
+            | {"bytes": one.bytes}
+            for one in found.kept
+        ]
+        sizes = {str(path): size for path, size in files.items()}
+        facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
+        print_json(
+            facts | {"pixels": found.has_drawings, "learned": [asdict(one) for one in learned]}
+        )
+        return
+    rows = [
+        (one.what, f"{one.count}", _clock(one.first), _clock(one.last), f"{one.bytes}", one.holds)
+        for one in found.kept
+    ]
+    columns = ("what", "count", "from", "to", "bytes", "holds")
+    print_table(f"Stored in {data}", columns, rows)
+    cameras = [(camera, f"{count}") for camera, count in found.cameras.items()]
+    print_table("\nCameras", ("camera", "events"), cameras)
+    rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
+    print_table("\nFiles", ("file", "bytes"), rows_of_files)
+    but = " except edges, in the drawings of places" if found.has_drawings else ""
+    typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
+    typer.echo("anonymous, and are deleted after the days in the settings.")
+    for one in learned:
+        made = _clock(one.made)
+        typer.echo(f"\nLearned model {one.name}{', in use' if one.is_current else ''}: made {made}")
+        typer.echo(f"  {one.changed}")
+        typer.echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "minutes")
 
 
 def _inspect_drift(
@@ -213,3 +350,36 @@ def _pose_sentences(found: PoseSummary) -> list[str]:
         f"Skeleton      {', '.join(found.skeletons)}",
         f"Confidence    {found.mean_confidence:.2f} on average, {found.nan_confidences:,} missing",
     ]
+
+
+def export(
+    model: ModelFile,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The file to write: .onnx, or OpenVINO's .xml.")
+    ] = Path("model.onnx"),
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Export a model as one graph: windows in pixels and their confidence in, scores out.
+
+    For ONNX Runtime and other ONNX tools:
+
+        stepvad export model.safetensors -o model.onnx
+
+    For OpenVINO:
+
+        stepvad export model.safetensors -o model.xml
+
+    The graph is tested on synthetic windows before it is written, and its deviation is printed.
+    """
+    check_output(output)
+    fitted = load_detector(model)
+    parity = fitted.export(output)
+    if as_json:
+        print_json({"file": str(output), **asdict(parity)})
+        return
+    say(
+        f"scores of {parity.windows} windows on {parity.engine} deviate by "
+        f"{parity.deviation:.1e} at most"
+    )
+    typer.echo(output)
