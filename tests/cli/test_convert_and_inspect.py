@@ -64,7 +64,11 @@ def test_inspect_tells_pose_files_in_words(stepvad: Command, people: Path) -> No
 
 
 def test_no_words_show_the_help_and_version_the_version(stepvad: Command) -> None:
-    assert "Commands" in stepvad().out
+    shown = stepvad().out
+    panels = ("Poses and models", "A site", "Research", "Many sites")
+    assert [shown.index(panel) for panel in panels] == sorted(shown.index(one) for one in panels)
+    assert shown.index("watch --demo") < shown.index("fit people/pose/train")
+    assert all(word in shown for word in ("train", "run", "draw", "threshold", "completion"))
     assert stepvad("--version").out.strip() == "0.1.0"
     for verb in ("fit", "score", "evaluate", "convert", "inspect"):
         assert f"stepvad {verb}" in stepvad(verb, "--help").out

@@ -416,7 +416,8 @@ def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
     from stepvad.site.store.access import open_store
 
     with open_store(data) as store:
-        messages = [*store.dead_letters(sink), *store.outbox.waiting(sink, MOST)]
+        messages: list[OutboxMessage | DeadLetter] = [*store.dead_letters(sink)]
+        messages += store.outbox.waiting(sink, MOST)
         counts = {
             name: {"waiting": waits, "refused": gone}
             for name, (waits, gone) in store.outbox.counts().items()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip
     from stepvad.progress import Report
 
+MethodName = Annotated[Method, typer.Option(help="STEP, or a baseline.")]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
 
@@ -105,7 +106,7 @@ def fit(
         Literal["footage", "paper"],
         typer.Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
     ] = "footage",
-    method: Annotated[Method, typer.Option(help="STEP, or a baseline.")] = "step",
+    method: MethodName = "step",
     format: FormatOption = "auto",
     fps: FpsOption = None,
     model: ModelOptions = USUAL_MODEL,
