@@ -23,7 +23,7 @@ from stepvad.errors import ConfigError, os_reason
 from stepvad.settings.tls import server_tls
 from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
 from stepvad.supervision.stages import Heartbeat
-from stepvad.web.connections import ConnectionLimit, HttpConnection, WebSocketConnection
+from stepvad.web.connections import ConnectionLimit, HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,11 @@ class Server:
         self._lines = Repeats()
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.limit = ConnectionLimit(max(min(MOST_CONNECTIONS, files // 2), 1))
-        connection = partial(HttpConnection, limit=self.limit, tls=tls)
-        self._server = uvicorn.Server(_config(app, connection, min(BACKLOG, files // 4)))
+        connection = partial(HttpConnection, limit=self.limit)
+        config = _config(app, connection, min(BACKLOG, files // 4))
+        config.load()
+        config.ssl = tls
+        self._server = uvicorn.Server(config)
 
     @property
     def url(self) -> str:
@@ -87,7 +90,6 @@ class Server:
             await self._server.serve(sockets=[self.listening])
         finally:
             beating.cancel()
-            self.limit.close_all()
 
     async def _beat(self) -> None:
         while True:
@@ -98,8 +100,6 @@ class Server:
         """Log errors of the event loop, such as failed accept() calls, at most once a minute."""
         error = context.get("exception")
         no_files = isinstance(error, OSError) and error.errno in OUT_OF_FILES
-        if no_files:
-            self.limit.make_room()
         held = self._lines.admit((context["message"], type(error)))
         if held is not None:
             logger.error(
@@ -148,7 +148,7 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connection,
-        ws=WebSocketConnection,  # applies backpressure to slow readers
+        ws="websockets-sansio",  # applies backpressure to slow readers
         loop="asyncio",
         lifespan="off",
         log_config=None,
