@@ -41,7 +41,7 @@ from stepvad.site.app import Site
 from stepvad.site.background import TaskQueue
 from stepvad.site.event_writer import ChangeQueue
 from stepvad.site.explainer import ExplainedQueue
-from stepvad.site.limits import LimitQueue
+from stepvad.site.mark_follower import LimitQueue
 from stepvad.site.scoring import ScoringQueues, ScoringStage
 from stepvad.site.watcher import Watcher
 from stepvad.supervision.stages import Supervisor

@@ -37,8 +37,7 @@ from stepvad.site.learning import rounds
 from stepvad.site.learning.recordings import RecordingIndex
 from stepvad.site.learning.schedule import Situation, due
 from stepvad.site.learning.versions import Versions
-from stepvad.site.limits import LimitQueue
-from stepvad.site.mark_follower import MarkFollower
+from stepvad.site.mark_follower import LimitQueue, MarkFollower
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from studies.figures import markdown

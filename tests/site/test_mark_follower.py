@@ -13,13 +13,20 @@ import pytest
 from stepvad.calibration import Marked, file
 from stepvad.formats import normal_set, read_clip
 from stepvad.incidents.events import Rules
+from stepvad.incidents.review import MarkMessage
 from stepvad.intake import demo
 from stepvad.intake.models import Models
 from stepvad.settings.file import load
 from stepvad.site import mark_follower
 from stepvad.site.explainer import packed
-from stepvad.site.limits import LimitQueue, limit_of, promise_words
-from stepvad.site.mark_follower import MarkFollower, MarkStoredEvent, kept_beside
+from stepvad.site.mark_follower import (
+    LimitQueue,
+    MarkFollower,
+    kept_beside,
+    limit_of,
+    mark_stored,
+    promise_words,
+)
 from stepvad.site.store.eventstore import Store
 from tests.files.unreadable import unreadable
 from tests.site.records import record
@@ -204,7 +211,7 @@ def test_marks_of_a_newer_version_are_kept_and_those_of_the_store_applied(
 def test_a_mark_on_an_unknown_event_is_ignored(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    MarkStoredEvent(store, "nobody", "normal", "mqtt").run()
+    mark_stored(store, MarkMessage("nobody", "normal"), "mqtt")
     assert "a mark from mqtt is ignored: event nobody" in caplog.text
 
 

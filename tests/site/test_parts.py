@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from stepvad.intake import demo
 from stepvad.intake.models import Models
 from stepvad.intake.playback import open_scene
 from stepvad.site import background
-from stepvad.site.background import BackgroundTasks, TaskKind, TaskQueue
+from stepvad.site.background import BackgroundTasks, TaskQueue
 from stepvad.site.explainer import packed, unpacked
 from stepvad.site.store.errors import StoreError
 from stepvad.supervision.logs import Form, set_up
@@ -26,16 +27,9 @@ from tests.site.sites import camera, one_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
 
-class Note:
-    """A task that writes its number down."""
-
-    kind: TaskKind
-
-    def __init__(self, done: list[int], number: int, kind: TaskKind = "explanation") -> None:
-        self._done, self._number, self.kind = done, number, kind
-
-    def run(self) -> None:
-        self._done.append(1 // (self._number - 2) and self._number)
+def note(done: list[int], number: int) -> None:
+    """A task that writes its number down; 2 fails."""
+    done.append(1 // (number - 2) and number)
 
 
 def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
@@ -43,7 +37,7 @@ def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
     stage = BackgroundTasks(tasks)
     supervisor.start(stage)
     for number in range(5):
-        tasks.put(Note(done, number))
+        tasks.put("explanation", partial(note, done, number))
     assert supervisor.stop([stage], 5) == []
     assert len(done) == 4
 
@@ -51,12 +45,10 @@ def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
 class Flaky:
     """A task that fails some times before it works."""
 
-    kind: TaskKind = "recording"
-
     def __init__(self, errors: list[Exception]) -> None:
         self.errors, self.runs = errors, 0
 
-    def run(self) -> None:
+    def __call__(self) -> None:
         self.runs += 1
         if self.errors:
             raise self.errors.pop(0)
@@ -73,7 +65,7 @@ def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_no
     tasks, supervisor = TaskQueue(), Supervisor()
     stage = BackgroundTasks(tasks)
     for task in (passing, wrong):
-        tasks.put(task)
+        tasks.put("recording", task)
     supervisor.start(stage)
     wait_until(lambda: wrong.runs > 0, 10)
     assert supervisor.stop([stage], 5) == []
@@ -85,14 +77,13 @@ def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() ->
     done = list[int]()
     tasks = TaskQueue({"recording": 3, "explanation": 2, "upkeep": 9})
     for number in (10, 11):
-        tasks.put(Note(done, number, "recording"))
+        tasks.put("recording", partial(done.append, number))
     for number in range(20, 25):
-        tasks.put(Note(done, number))
+        tasks.put("explanation", partial(done.append, number))
     assert len(tasks) == 4
     assert tasks.dropped() == {"recording": 0, "explanation": 3, "upkeep": 0}
     while (task := tasks.take(0)) is not None:
-        assert isinstance(task, Note)
-        done.append(task._number)
+        task[1]()
     assert done == [10, 11, 23, 24]
 
 

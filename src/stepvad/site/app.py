@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
@@ -24,9 +25,9 @@ from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.token import TOKEN, token_of
 from stepvad.site.delivery import SinkDelivery
-from stepvad.site.housekeeping import DeleteOldData, Housekeeping
+from stepvad.site.housekeeping import Housekeeping, delete_old_data
 from stepvad.site.learning.learner import Learner, StartRound
-from stepvad.site.mark_follower import MarkStoredEvent, ReloadCalibration
+from stepvad.site.mark_follower import mark_stored
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.replay import Replays
 from stepvad.site.sinks import connect, names, to_people
@@ -171,7 +172,7 @@ class Site:
         self, deliveries: Sequence[SinkDelivery], listeners: Sequence[LoadListener]
     ) -> Housekeeping:
         pipeline = self.pipeline
-        retain = DeleteOldData(self.store, pipeline.recordings, self.settings.retention)
+        retain = partial(delete_old_data, self.store, pipeline.recordings, self.settings.retention)
         return Housekeeping(
             self.status,
             pipeline.tasks,
@@ -185,12 +186,11 @@ class Site:
 
     def _recalibrated(self, model: Path) -> None:
         """Put a new calibration of the learned model into use."""
-        self.pipeline.tasks.put(ReloadCalibration(self._marks, model))
+        self.pipeline.tasks.put("upkeep", partial(self._marks.reload, model))
 
     def _mark_later(self, message: MarkMessage) -> None:
         """Queue a mark from outside the page."""
-        task = MarkStoredEvent(self.store, message.id, message.mark, "mqtt")
-        self.pipeline.tasks.put(task)
+        self.pipeline.tasks.put("upkeep", partial(mark_stored, self.store, message, "mqtt"))
 
     def mark(self, id: str, mark: Mark | None, by: str) -> None:
         """Judge an event, or take the judgement back."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
-from typing import Literal, Protocol, get_args
+from collections.abc import Callable, Mapping
+from typing import Generic, Literal, TypeVar, get_args
 
 from stepvad.site.store.errors import StoreError
 from stepvad.supervision.backoff import Backoff
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 TaskKind = Literal["recording", "explanation", "upkeep"]
 MOST: Mapping[TaskKind, int] = {"recording": 64, "explanation": 200, "upkeep": 64}
 """Maximum queued tasks per kind; beyond it the oldest of that kind is dropped."""
+MOST_ITEMS = 1000
+"""Maximum items in a mailbox."""
 DEADLINE_S = 300.0
 """Deadline for one task: rebuilding a large store takes minutes on a slow disk."""
 WAIT_S = 0.25
@@ -25,17 +27,32 @@ FIRST_RETRY_S, LONGEST_RETRY_S, RETRIES = 0.5, 5.0, 10
 """A task that fails with a transient error is retried for about half a minute."""
 
 
-class Task(Protocol):
-    """A background task."""
+Task = tuple[TaskKind, Callable[[], None]]
+"""A function to call in the background; tasks of the same kind share one limit."""
+Item = TypeVar("Item")
 
-    @property
-    def kind(self) -> TaskKind:
-        """Tasks of the same kind share one limit."""
-        ...
 
-    def run(self) -> None:
-        """Run the task."""
-        ...
+class Mailbox(Generic[Item]):
+    """Items from any thread for one reader, such as explanations and limits for scoring.
+
+    Beyond `MOST_ITEMS` the oldest is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Item] = deque(maxlen=MOST_ITEMS)
+        self._lock = threading.Lock()
+
+    def put(self, item: Item) -> None:
+        """Add an item."""
+        with self._lock:
+            self._waiting.append(item)
+
+    def take_all(self) -> list[Item]:
+        """Take all queued items."""
+        with self._lock:
+            taken = [*self._waiting]
+            self._waiting.clear()
+            return taken
 
 
 class TaskQueue:
@@ -48,13 +65,13 @@ class TaskQueue:
         self._dropped: Counter[str] = Counter()
         self._news = threading.Condition()
 
-    def put(self, task: Task) -> None:
+    def put(self, kind: TaskKind, work: Callable[[], None]) -> None:
         """Add a task; beyond the limit of its kind, drop the oldest of that kind."""
         with self._news:
-            self._tasks.append(task)
-            self._waiting[task.kind] += 1
-            if self._waiting[task.kind] > self._most[task.kind]:
-                self._drop_oldest(task.kind)
+            self._tasks.append((kind, work))
+            self._waiting[kind] += 1
+            if self._waiting[kind] > self._most[kind]:
+                self._drop_oldest(kind)
             self._news.notify_all()
 
     def take(self, timeout_s: float) -> Task | None:
@@ -64,7 +81,7 @@ class TaskQueue:
             if not self._tasks:
                 return None
             task = self._tasks.popleft()
-            self._waiting[task.kind] -= 1
+            self._waiting[task[0]] -= 1
             return task
 
     def dropped(self) -> dict[str, int]:
@@ -78,7 +95,7 @@ class TaskQueue:
             return len(self._tasks)
 
     def _drop_oldest(self, kind: TaskKind) -> None:
-        oldest = next(i for i, task in enumerate(self._tasks) if task.kind == kind)
+        oldest = next(i for i, task in enumerate(self._tasks) if task[0] == kind)
         del self._tasks[oldest]
         self._waiting[kind] -= 1
         self._dropped[kind] += 1
@@ -106,23 +123,23 @@ class BackgroundTasks:
                 if self._stopping.is_set():
                     return
                 continue
-            self._do(task)
+            self._do(*task)
 
     def stop(self, deadline: float) -> None:
         """Drain the queue, then stop."""
         self._stopping.set()
 
-    def _do(self, task: Task) -> None:
+    def _do(self, kind: TaskKind, work: Callable[[], None]) -> None:
         """Run a task; retry transient errors, such as a full disk, with back-off."""
         backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         while True:
             try:
-                task.run()
+                work()
             except Exception as error:
                 self.heartbeat.beat()
                 last = backoff.failures >= RETRIES or not may_pass(error)
                 if last or backoff.wait(self._stopping):
-                    self._failures.log(f"a background task ({task.kind}) failed", error)
+                    self._failures.log(f"a background task ({kind}) failed", error)
                     return
             else:
                 return

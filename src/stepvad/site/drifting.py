@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -77,19 +76,6 @@ class CameraDrift:
             logger.warning("camera %s: %s (%s)", camera, text, numbers(self.monitor))
         self._was_changed = changed
         self.status.drift(camera, text, changed, numbers(self.monitor))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LookAtBlock:
-    """The task that adds footage to the drift statistics of a camera."""
-
-    drifting: CameraDrift
-    clip: Clip
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Add the clip."""
-        self.drifting.add(self.clip)
 
 
 def latest_block(clip: Clip) -> Clip:

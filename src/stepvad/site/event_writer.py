@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from stepvad.incidents.record import Record
 from stepvad.intake.status import LiveStatus
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
-from stepvad.site.explainer import EventPoses, Explainer, ExplainEvent
+from stepvad.site.explainer import EventPoses, Explainer
 from stepvad.site.store.errors import StoreError
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import FailureLog
@@ -185,7 +186,8 @@ class EventWriter:
                 self._status.count(camera, "events")
                 self._status.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explainer is not None:
-                self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
+                explain = partial(self._explainer.explain, change.kind, record, change.poses)
+                self._tasks.put("explanation", explain)
         except Exception:
             logger.exception("event %s is stored, but follow-up work failed", record.id)
 

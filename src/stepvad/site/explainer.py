@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
@@ -15,7 +14,7 @@ from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
-from stepvad.site.mailbox import Mailbox
+from stepvad.site.background import Mailbox
 from stepvad.site.store.eventstore import Store
 
 logger = logging.getLogger(__name__)
@@ -82,21 +81,6 @@ class Explainer:
             profile.detector, poses.clip, poses.track, poses.peak_frame, calm=profile.rules.calm
         )
         return found.explanation(profile.rate)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ExplainEvent:
-    """The task that explains one stored event."""
-
-    explainer: Explainer
-    change: ChangeKind
-    record: Record
-    poses: EventPoses
-    kind: Literal["explanation"] = "explanation"
-
-    def run(self) -> None:
-        """Explain the event."""
-        self.explainer.explain(self.change, self.record, self.poses)
 
 
 def packed(clip: Clip) -> bytes:

@@ -6,9 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from stepvad.intake.load import REMEDY, LoadListener, LoadState
 from stepvad.intake.status import LiveStatus
@@ -17,7 +15,7 @@ from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.delivery import SinkDelivery
 from stepvad.site.drifting import CameraDrift
-from stepvad.site.mark_follower import FollowMarks, MarkFollower
+from stepvad.site.mark_follower import MarkFollower
 from stepvad.site.store.eventstore import Store
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
@@ -42,12 +40,12 @@ class Housekeeping:
         tasks: TaskQueue,
         store: Store,
         deliveries: Sequence[SinkDelivery],
-        retain: DeleteOldData,
+        retain: Callable[[], None],
         drifting: Sequence[CameraDrift],
         marks: MarkFollower,
         listeners: Sequence[LoadListener] = (),
     ) -> None:
-        """`listeners` hear of cameras that become overloaded."""
+        """`retain` deletes what has expired; `listeners` hear of cameras that become overloaded."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._status, self._tasks, self._store = status, tasks, store
         self._deliveries, self._drifting = deliveries, drifting
@@ -60,8 +58,8 @@ class Housekeeping:
         """Run the jobs until stopped; a failed job is retried at its next interval."""
         jobs = [
             _Every(STATUS_S, self._show_status),
-            _Every(RETAIN_S, lambda: self._tasks.put(self._retain)),
-            _Every(MARKS_S, lambda: self._tasks.put(FollowMarks(self._marks))),
+            _Every(RETAIN_S, lambda: self._tasks.put("upkeep", self._retain)),
+            _Every(MARKS_S, lambda: self._tasks.put("upkeep", self._marks.follow)),
             _Every(LOAD_S, self._load.look),
             _Every(DRIFT_S, self._compare_drift, at_once=False),
         ]
@@ -88,7 +86,7 @@ class Housekeeping:
 
     def _compare_drift(self) -> None:
         for one in self._drifting:
-            self._tasks.put(CompareDrift(one))
+            self._tasks.put("upkeep", one.tell)
 
 
 class LoadWatch:
@@ -116,43 +114,22 @@ class LoadWatch:
                 listener.load(view.name, now)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompareDrift:
-    """The task that reports whether a camera has drifted from its calibration."""
-
-    drifting: CameraDrift
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Compare and update the live status."""
-        self.drifting.tell()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeleteOldData:
-    """The task that deletes expired events and recorded poses."""
-
-    store: Store
-    recordings: Path
-    retention: RetentionSettings
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Delete them."""
-        kept, now = self.retention, time.time()
-        done = self.store.retain(kept, now)
-        files = recorder.retain(
-            self.recordings,
-            days=kept.poses_days,
-            most_mb=kept.poses_mb,
-            now=now,
-            store_time=self.store.retention_time(now),
+def delete_old_data(store: Store, recordings: Path, kept: RetentionSettings) -> None:
+    """Delete expired events and recorded poses."""
+    now = time.time()
+    done = store.retain(kept, now)
+    files = recorder.retain(
+        recordings,
+        days=kept.poses_days,
+        most_mb=kept.poses_mb,
+        now=now,
+        store_time=store.retention_time(now),
+    )
+    if done.events or done.poses or files:
+        logger.info(
+            "retention deleted %d events, poses of %d more, %d recorded files",
+            *(done.events, done.poses, files),
         )
-        if done.events or done.poses or files:
-            logger.info(
-                "retention deleted %d events, poses of %d more, %d recorded files",
-                *(done.events, done.poses, files),
-            )
 
 
 class _Every:

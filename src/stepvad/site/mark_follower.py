@@ -11,14 +11,16 @@ from typing import Literal
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks, recalibrate
+from stepvad.calibration.promise import Threshold, duration
 from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import statefile
 from stepvad.formats import file_stem, normal_set
-from stepvad.incidents.review import Mark
+from stepvad.incidents.events import Rules
+from stepvad.incidents.review import MarkMessage
 from stepvad.intake.models import Loaded, Models
 from stepvad.settings.sections import SiteSettings
-from stepvad.site.limits import LimitQueue, limit_of
+from stepvad.site.background import Mailbox
 from stepvad.site.marks import marks_in
 from stepvad.site.store.eventstore import Store
 from stepvad.supervision.logs import FailureLog
@@ -28,6 +30,44 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "marks"
 """Directory of the data directory: a file of marks and a set of poses for each model."""
 MAX_BYTES = 1 << 24
+HOURS_A_DAY = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The score from which on a camera alerts, and what it rests on."""
+
+    camera: str
+    rules: Rules
+    words: str
+    """What the threshold promises, for an operator."""
+    is_provisional: bool
+
+
+def limit_of(model: Loaded, camera: str, threshold: float | None) -> Limit:
+    """The limit of a camera, from its settings or from the calibration of its model."""
+    rules = model.rules(camera, threshold)
+    if threshold is not None or model.calibration is None:
+        return Limit(camera, rules, "set by hand in the settings", False)
+    own = model.calibration.cameras.get(camera, model.calibration.threshold)
+    return Limit(camera, rules, promise_words(own), not own.is_promised)
+
+
+def promise_words(threshold: Threshold) -> str:
+    """A promise as an operator reads it."""
+    if not threshold.is_promised:
+        return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
+    rate = threshold.alerts_per_hour
+    each, often = ("an hour", rate) if rate >= 1 else ("a day", HOURS_A_DAY * rate)
+    alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"
+    return (
+        f"at most {alerts} {each} promised, {100 * threshold.confidence:g} % sure, from "
+        f"{duration(threshold.hours)} of normal footage"
+    )
+
+
+LimitQueue = Mailbox[Limit]
+"""Changed limits on their way to scoring, which owns the rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,47 +175,12 @@ class MarkFollower:
                 self._limits.put(limit_of(model, camera.name, camera.threshold))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FollowMarks:
-    """The task that applies marks to the thresholds."""
-
-    follower: MarkFollower
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Apply them."""
-        self.follower.follow()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReloadCalibration:
-    """The task that puts a new calibration of a model into use."""
-
-    follower: MarkFollower
-    model: Path
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Put it into use."""
-        self.follower.reload(self.model)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MarkStoredEvent:
-    """The task that stores a mark which came from outside the page."""
-
-    store: Store
-    id: str
-    mark: Mark | None
-    by: str
-    kind: Literal["upkeep"] = "upkeep"
-
-    def run(self) -> None:
-        """Store it; a mark on an unknown event is logged and ignored."""
-        try:
-            self.store.mark(self.id, self.mark, time.time(), self.by)
-        except DataError as error:
-            logger.warning("a mark from %s is ignored: %s", self.by, error.problem)
+def mark_stored(store: Store, message: MarkMessage, by: str) -> None:
+    """Store a mark from outside the page; one on an unknown event is logged and ignored."""
+    try:
+        store.mark(message.id, message.mark, time.time(), by)
+    except DataError as error:
+        logger.warning("a mark from %s is ignored: %s", by, error.problem)
 
 
 def kept_beside(data: Path, model_sha256: str) -> Path:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks
+from stepvad.errors import StepvadError
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.explainer import unpacked
-from stepvad.site.leaving_out import leaving_out
 from stepvad.site.store.access import open_store
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,18 @@ def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[s
         with leaving_out(f"event {id}"):
             clips[id] = people_of(records[id], unpacked(body))
     return clips
+
+
+@contextmanager
+def leaving_out(what: str) -> Iterator[None]:
+    """Log that poses are damaged, deleted or of a newer version, and go on without them.
+
+    One damaged file must not keep a site from the others.
+    """
+    try:
+        yield
+    except (StepvadError, OSError) as error:
+        logger.warning("%s: left out, its poses cannot be read: %s", what, error)
 
 
 def people_of(event: Record, clip: Clip) -> Clip:

@@ -37,8 +37,7 @@ from stepvad.site.background import BackgroundTasks, TaskQueue
 from stepvad.site.drifting import CameraDrift
 from stepvad.site.event_writer import ChangeQueue, EventWriter
 from stepvad.site.explainer import ExplainedQueue, Explainer
-from stepvad.site.limits import LimitQueue, limit_of
-from stepvad.site.mark_follower import MarkFollower
+from stepvad.site.mark_follower import LimitQueue, MarkFollower, limit_of
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import ScoringQueues, ScoringStage
 from stepvad.site.store.eventstore import Store

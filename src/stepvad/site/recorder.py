@@ -10,9 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,19 +96,6 @@ class Recorder:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WriteRecording:
-    """The task that writes one recorded clip."""
-
-    recorder: Recorder
-    clip: Clip
-    kind: Literal["recording"] = "recording"
-
-    def run(self) -> None:
-        """Write the clip."""
-        self.recorder.write(self.clip)
 
 
 def retain(

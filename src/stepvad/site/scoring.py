@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,11 @@ from stepvad.intake.status import LiveStatus
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose
 from stepvad.site.background import TaskQueue
-from stepvad.site.drifting import EVERY_S, CameraDrift, LookAtBlock, latest_block
+from stepvad.site.drifting import EVERY_S, CameraDrift, latest_block
 from stepvad.site.event_writer import ChangeQueue, PendingChange
 from stepvad.site.explainer import EventPoses, ExplainedQueue
-from stepvad.site.limits import LimitQueue
-from stepvad.site.recorder import Recorder, WriteRecording
+from stepvad.site.mark_follower import LimitQueue
+from stepvad.site.recorder import Recorder
 from stepvad.site.watcher import CameraPeople, Watcher
 from stepvad.stream import update_each
 from stepvad.supervision.logs import FailureLog
@@ -138,7 +139,8 @@ class ScoringStage:
         self._drift_at = time.monotonic() + EVERY_S
         for one in self._drifting:
             watcher = self._watchers[one.profile.camera]
-            self._tasks.put(LookAtBlock(one, latest_block(watcher.events.clip()[1])))
+            block = latest_block(watcher.events.clip()[1])
+            self._tasks.put("upkeep", partial(one.add, block))
 
     def _poses(self, people: CameraPeople, frame: QueuedFrame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
@@ -219,7 +221,7 @@ class ScoringStage:
 
     def _keep(self, recorder: Recorder, clip: Clip | None) -> None:
         if clip is not None:
-            self._tasks.put(WriteRecording(recorder, clip))
+            self._tasks.put("recording", partial(recorder.write, clip))
 
     def _announce(
         self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None

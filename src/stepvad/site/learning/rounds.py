@@ -33,10 +33,9 @@ from stepvad.site.learning.recordings import (
 )
 from stepvad.site.learning.split import held_out, newest
 from stepvad.site.learning.versions import Learned, Versions
-from stepvad.site.leaving_out import leaving_out
-from stepvad.site.limits import promise_words
 from stepvad.site.mark_follower import DIRECTORY as MARKS
-from stepvad.site.marks import people_of
+from stepvad.site.mark_follower import promise_words
+from stepvad.site.marks import leaving_out, people_of
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.access import open_store
 from stepvad.windows.sampling import at_rate
