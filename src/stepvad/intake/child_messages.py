@@ -6,13 +6,15 @@ Pixels are not among them: they are in buffers that the processes share (`frame_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from msgspec import Meta
 
+from stepvad import codec
+from stepvad.codec import Count
 from stepvad.errors import DataError
 from stepvad.intake.status import CaptureState
 from stepvad.video.people import Boxes, LastPoses, People
@@ -23,10 +25,9 @@ MOST_SIDE = 16384
 """Largest side of an image in pixels."""
 MOST_IMAGE_BYTES = 3 * MAX_PIXELS
 """Largest image: 8K."""
-Whole = Annotated[int, Field(ge=0)]
-ImageSide = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+ImageSide = Annotated[int, Meta(ge=1, le=MOST_SIDE)]
 Shape = tuple[ImageSide, ImageSide, Literal[3]]
-PeopleCount = Annotated[int, Field(ge=0, le=100_000)]
+PeopleCount = Annotated[int, Meta(ge=0, le=100_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ConnectionAttempt:
 class PoolRequest:
     """A capture process needs buffers for images of this size."""
 
-    image_bytes: Annotated[int, Field(ge=1, le=MOST_IMAGE_BYTES)]
+    image_bytes: Annotated[int, Meta(ge=1, le=MOST_IMAGE_BYTES)]
     type: Literal["request"] = "request"
 
 
@@ -58,9 +59,9 @@ class PoolRequest:
 class PoolOffer:
     """A capture process may use these buffers; the descriptor of their memory follows."""
 
-    pool: Whole
-    buffers: Annotated[int, Field(ge=1)]
-    buffer_bytes: Annotated[int, Field(ge=1)]
+    pool: Count
+    buffers: Annotated[int, Meta(ge=1)]
+    buffer_bytes: Annotated[int, Meta(ge=1)]
     type: Literal["pool"] = "pool"
 
 
@@ -68,8 +69,8 @@ class PoolOffer:
 class FreedBuffers:
     """A capture process may use these buffers of its pool again."""
 
-    pool: Whole
-    buffers: tuple[Whole, ...]
+    pool: Count
+    buffers: tuple[Count, ...]
     type: Literal["freed"] = "freed"
 
 
@@ -77,16 +78,16 @@ class FreedBuffers:
 class FrameHeader:
     """A frame of a camera, and the buffer that holds its image."""
 
-    connection: Whole
+    connection: Count
     wall0: float
-    slot: Whole
+    slot: Count
     arrived: float
-    pool: Whole
-    buffer: Whole
+    pool: Count
+    buffer: Count
     shape: Shape
-    shed: Whole
+    shed: Count
     """Frames dropped since the last one because they were stale or no buffer was free."""
-    skipped: Whole
+    skipped: Count
     """Frames skipped since the last one because their time slot was taken."""
     type: Literal["frame"] = "frame"
 
@@ -105,7 +106,7 @@ class PeopleHeader:
 
     people: tuple[PeopleCount | None, ...]
     """Number of people per image; None if the image failed."""
-    joints: Annotated[int, Field(ge=1, le=1000)]
+    joints: Annotated[int, Meta(ge=1, le=1000)]
     drawn: tuple[bool, ...]
     """Whether a drawing of each image follows the people."""
     type: Literal["people"] = "people"
@@ -122,8 +123,8 @@ class PeopleHeader:
 class ImagePlace:
     """Where an image is: which of the files sent with it, and from which byte on."""
 
-    file: Whole
-    offset: Whole
+    file: Count
+    offset: Count
     shape: Shape
 
 
@@ -132,7 +133,7 @@ class ImagesHeader:
     """Header sent to a pose worker before the last poses and the files of a batch of images."""
 
     images: tuple[ImagePlace, ...]
-    files: Whole
+    files: Count
     """Number of descriptors that follow."""
     last: tuple[PeopleCount, ...]
     """Number of people to look for, per image."""
@@ -159,20 +160,32 @@ Message = (
     | PeopleHeader
     | ImagesHeader
 )
-_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
+_KINDS: dict[object, type[Message]] = {
+    field.default: kind
+    for kind in get_args(Message)
+    for field in fields(kind)
+    if field.name == "type"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The field that all messages have."""
+
+    type: str
 
 
 def encode(message: Message) -> bytes:
     """Serialize a message."""
-    return _ADAPTER.dump_json(message)
+    return codec.encode(message)
 
 
 def decode(data: bytes) -> Message:
     """Parse a message of a child process; raises DataError if it is invalid."""
-    try:
-        return _ADAPTER.validate_json(data)
-    except ValueError as error:
-        raise DataError(f"child process: expected one of its messages, got: {error}") from None
+    name = codec.decode(_Kind, data, "child process").type
+    if name not in _KINDS:
+        raise DataError(f"child process: expected one of its messages, got {name!r:.40}")
+    return codec.decode(_KINDS[name], data, f"child process: {name}")
 
 
 def encode_people(

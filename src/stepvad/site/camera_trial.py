@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from msgspec import Meta
 
+from stepvad.codec import decode, encode
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.intake.child_messages import ImageSide
 from stepvad.intake.playback import open_scene
@@ -39,7 +40,7 @@ MOST_SHOWN = 64
 SEEN = 0.05
 """Minimum confidence of a joint to be shown."""
 
-Place = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
+Place = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Joint = tuple[Place, Place] | None
 
 
@@ -48,7 +49,7 @@ class CameraPicture:
     """What a camera shows: the size of its picture, and joints of people in pixels."""
 
     size: tuple[ImageSide, ImageSide]
-    people: Annotated[list[list[Joint]], Field(max_length=MOST_SHOWN)]
+    people: Annotated[list[list[Joint]], Meta(max_length=MOST_SHOWN)]
     bones: list[list[int]]
 
 
@@ -59,7 +60,12 @@ class CameraProblem:
     problem: str
 
 
-_ANSWER: TypeAdapter[CameraPicture | CameraProblem] = TypeAdapter(CameraPicture | CameraProblem)
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A picture, or why there is none."""
+
+    picture: CameraPicture | None = None
+    problem: str = ""
 
 
 def try_camera(
@@ -75,9 +81,10 @@ def try_camera(
         while time.monotonic() < deadline:
             data = child.receive(WAIT_S)
             if data is not None:
-                return _ANSWER.validate_json(data)
+                found = decode(_Answer, data, "child process")
+                return found.picture or CameraProblem(found.problem)
         return CameraProblem(f"no picture within {within_s:g} s")
-    except (HungError, *GONE, ValueError):
+    except (HungError, *GONE, DataError):
         return CameraProblem("its decoder stopped without an answer")
     finally:
         child.kill()
@@ -86,8 +93,8 @@ def try_camera(
 def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> None:
     """Main function of the child process: send one answer."""
 
-    def answer(said: CameraPicture | CameraProblem) -> None:
-        site.send(_ANSWER.dump_json(said))
+    def answer(said: _Answer) -> None:
+        site.send(encode(said))
 
     try:
         if camera.has_pictures:
@@ -102,12 +109,12 @@ def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> 
             scene = open_scene(camera)
             bones = strokes(scene.clip.skeleton)
             found = CameraPicture(scene.size, _joints(scene.first()), bones)
-        answer(found)
+        answer(_Answer(found))
     except StepvadError as error:
-        answer(CameraProblem(str(error)))
+        answer(_Answer(problem=str(error)))
 
 
-def _images(camera: CameraSettings, answer: Callable[[CameraProblem], None]) -> Iterator[Image]:
+def _images(camera: CameraSettings, answer: Callable[[_Answer], None]) -> Iterator[Image]:
     """The images of a camera; if a live one cannot be opened, that is the answer."""
     if not camera.is_live:
         for frame in open_footage(Path(camera.url), picture_rate=camera.picture_rate):
@@ -116,7 +123,7 @@ def _images(camera: CameraSettings, answer: Callable[[CameraProblem], None]) -> 
 
     def on_state(change: StateChange) -> None:
         if change.state == "offline":
-            answer(CameraProblem(change.reason))
+            answer(_Answer(problem=change.reason))
 
     for frame in Camera(camera.name, camera.live_source(), on_state=on_state):
         yield frame.image
