@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stepvad.archive.manifest import Manifest, ShardEntry
+from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts
 from stepvad.calibration import Marked
 from stepvad.codec import (
     VERSIONS,
@@ -60,6 +62,18 @@ LEARNED = Learned(
     changed="the threshold fell",
     held_out=("yard-1",),
 )
+SCORED = ScoreFacts(
+    model_sha256="0" * 64,
+    engine="numpy",
+    energies=True,
+    stepvad="0.1.0",
+    inputs=(InputFacts("a.json", 1, "1" * 64), InputFacts("b.json", 2, None)),
+    failed={"b.json": "cut off"},
+    clips={"x": ClipWindows(None, 3, 2), "y": ClipWindows(25.0, 3)},
+    windows=2,
+    flat_windows=0,
+    counts={"poses": 3},
+)
 VALUES: list[Any] = [
     record(why="left knee bends further").ended("calm", 1010.0),
     message("update", record(), record(box=None, camera_fps=12.5)),
@@ -70,6 +84,17 @@ VALUES: list[Any] = [
     MarksFile({"e1": Marked(camera="yard", peak=4.5)}),
     SessionsFile({"0a": SavedSession("lena", "s1", 10.0, 5.0)}),
     LEARNED,
+    SCORED,
+    Manifest(
+        model_sha256="0" * 64,
+        engine="numpy",
+        energies=True,
+        model="small.safetensors",
+        config={},
+        state="done",
+        shards={"a.parquet": ShardEntry.of(SCORED)},
+        failed={"b.json": "cut off"},
+    ),
     Task("post", requests=(PushRequest("https://push.example", {"TTL": "60"}, b"sealed"),)),
     Answer(ok=True, words="sent", status=201),
 ]
@@ -84,7 +109,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         bounds = {
             name: getattr(meta, name)
             for meta in of[1:]
-            for name in ("ge", "gt", "le", "min_length", "max_length")
+            for name in ("ge", "gt", "le", "lt", "min_length")
             if getattr(meta, name) is not None
         }
         kind, origin, of = of[0], get_origin(of[0]), get_args(of[0])
@@ -101,13 +126,19 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(of_type(of[0]), of_type(of[1]), max_size=2)
     if is_dataclass(kind):
         return _built(kind)
-    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le")
+    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     return {
         int: st.integers(low, high),
         float: st.floats(
-            low, high, exclude_min="gt" in bounds, allow_nan=False, allow_infinity=False
+            low,
+            high,
+            exclude_min="gt" in bounds,
+            exclude_max="lt" in bounds,
+            allow_nan=False,
+            allow_infinity=False,
         ),
         bool: st.booleans(),
+        Any: st.none(),
         bytes: st.binary(),
         str: st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
         type(None): st.none(),

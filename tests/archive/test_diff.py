@@ -13,7 +13,7 @@ import pytest
 
 from stepvad.archive import diff, scorefile
 from stepvad.archive.diff import Difference, Side, compare, gained_and_lost
-from stepvad.archive.scorefacts import ClipWindows, ScoreFacts, ScoreIdentity
+from stepvad.archive.scorefacts import ClipWindows, ScoreFacts
 from stepvad.archive.scorefile import ClipScores
 from stepvad.archive.storage import Directory
 from stepvad.errors import DataError, StepvadError
@@ -38,7 +38,9 @@ def scores_of(stretches: list[Stretch]) -> WindowScores:
 
 
 FACTS = ScoreFacts(
-    identity=ScoreIdentity("0" * 64, "numpy", False),
+    model_sha256="0" * 64,
+    engine="numpy",
+    energies=False,
     stepvad="0",
     inputs=(),
     failed={},

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from typing import Any, Literal
 
 from stepvad.archive.layout import directory
 from stepvad.archive.scorefacts import (
@@ -13,16 +14,12 @@ from stepvad.archive.scorefacts import (
     InputFacts,
     ScoreFacts,
     ScoreIdentity,
-    counts_of,
-    inputs_of,
-    texts_of,
 )
 from stepvad.archive.shards import Job, ShardOutcome
 from stepvad.archive.storage import Directory
-from stepvad.codec import Fields, JsonObject, check_version
+from stepvad.codec import Count, decode, to_plain
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
-from stepvad.formats import jsonfile
 
 NAME = "manifest.json"
 
@@ -32,11 +29,11 @@ class ShardEntry:
     """Manifest entry of one score file."""
 
     inputs: tuple[InputFacts, ...]
-    windows: int
-    flat_windows: int
-    counts: Mapping[str, int]
+    windows: Count
+    flat_windows: Count
+    counts: dict[str, Count]
     stepvad: str
-    clips: int
+    clips: Count
 
     @classmethod
     def of(cls, facts: ScoreFacts) -> ShardEntry:
@@ -50,66 +47,32 @@ class ShardEntry:
             clips=len(facts.clips),
         )
 
-    @classmethod
-    def from_json(cls, own: Fields) -> ShardEntry:
-        """Parse an entry."""
-        return cls(
-            inputs=inputs_of(own),
-            windows=own.whole("windows"),
-            flat_windows=own.whole("flat_windows"),
-            counts=counts_of(own),
-            stepvad=own.text("stepvad"),
-            clips=own.whole("clips"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(ScoreIdentity):
     """The model of the scores in a place, and their progress."""
 
+    stepvad: str = version("stepvad")
     model: str
-    identity: ScoreIdentity
+    config: dict[str, Any]
+    """The model's settings, for reference."""
     state: str
-    shards: Mapping[str, ShardEntry]
-    failed: Mapping[str, str]
+    shards: dict[str, ShardEntry]
+    failed: dict[str, str]
+    totals: dict[str, Count] = field(init=False)
+    """Sums over all shards."""
+    format: Literal[1] = 1
 
-    @property
-    def totals(self) -> dict[str, int]:
-        """Sums over all shards."""
+    def __post_init__(self) -> None:
+        """Add up the shards."""
         entries = self.shards.values()
-        return {
+        totals = {
             "shards": len(entries),
             "files": sum(len(entry.inputs) for entry in entries),
             "clips": sum(entry.clips for entry in entries),
             "windows": sum(entry.windows for entry in entries),
         }
-
-    def to_json(self, config: Config) -> JsonObject:
-        """Plain values for JSON, including the model's settings for reference."""
-        return {
-            "format": FORMAT,
-            "stepvad": version("stepvad"),
-            "model": self.model,
-            **asdict(self.identity),
-            "config": config.facts(),
-            "state": self.state,
-            "shards": {name: asdict(entry) for name, entry in self.shards.items()},
-            "failed": dict(self.failed),
-            "totals": self.totals,
-        }
-
-    @classmethod
-    def from_json(cls, facts: object) -> Manifest:
-        """Parse the output of `to_json`."""
-        own = Fields.of("manifest", facts)
-        check_version("manifest", own.value("format"), FORMAT)
-        return cls(
-            model=own.text("model"),
-            identity=ScoreIdentity.from_fields(own),
-            state=own.text("state"),
-            shards={name: ShardEntry.from_json(one) for name, one in own.objects("shards").items()},
-            failed=texts_of(own, "failed"),
-        )
+        object.__setattr__(self, "totals", totals)
 
 
 def read(place: Directory) -> Manifest | None:
@@ -118,7 +81,7 @@ def read(place: Directory) -> Manifest | None:
     if text is None:
         return None
     try:
-        return Manifest.from_json(jsonfile.parse(text))
+        return decode(Manifest, text, "manifest")
     except DataError as error:
         raise DataError(
             f"{place.named(NAME)}: expected a manifest of archive score, format {FORMAT}, "
@@ -161,18 +124,19 @@ def finish(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
 def _write(
     job: Job,
     config: Config,
-    shards: Mapping[str, ShardEntry],
-    failed: Mapping[str, str],
+    shards: dict[str, ShardEntry],
+    failed: dict[str, str],
     *,
     done: bool,
 ) -> None:
     made = Manifest(
         model=job.model.name,
-        identity=job.identity,
+        **asdict(job.identity),
+        config=config.facts(),
         state="done" if done else "under way",
         shards=shards,
         failed=failed,
     )
     with job.scores.replacing(NAME) as temporary:
-        text = json.dumps(made.to_json(config), indent=1, sort_keys=True)
+        text = json.dumps(to_plain(made), indent=1, sort_keys=True)
         temporary.write_text(text, encoding="utf-8")

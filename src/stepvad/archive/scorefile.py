@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stepvad.archive.scorefacts import ScoreFacts
+from stepvad.codec import decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
-from stepvad.formats import jsonfile, parquetfile
+from stepvad.formats import parquetfile
 from stepvad.formats.trackrows import named
 from stepvad.formats.tracks import located
 from stepvad.model.scoring import WindowScores
@@ -74,7 +75,7 @@ class ScoreFileWriter:
         """Flush the remaining windows and write the metadata."""
         if self._n_waiting:
             self._write(self._n_waiting)
-        text = json.dumps(facts.to_json(), sort_keys=True)
+        text = json.dumps(to_plain(facts), sort_keys=True)
         with _writable():
             self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
             self._file.close()
@@ -191,7 +192,7 @@ def _decoded(metadata: bytes | None) -> ScoreFacts:
     if metadata is None:
         raise _unlike("another file")
     try:
-        return ScoreFacts.from_json(jsonfile.parse(metadata))
+        return decode(ScoreFacts, metadata, "scores")
     except DataError as error:
         raise _unlike(f"other metadata: {error.problem}") from error
 

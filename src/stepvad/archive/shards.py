@@ -138,7 +138,7 @@ def _score(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
                 with _of_file(name):
                     _score_file(job.poses, name, detector, writer, done)
         facts = ScoreFacts(
-            identity=job.identity,
+            **asdict(job.identity),
             stepvad=version("stepvad"),
             inputs=inputs,
             failed=dict(sorted(failed.items())),
