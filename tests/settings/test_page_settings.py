@@ -130,7 +130,7 @@ def test_the_page_is_told_in_words(tmp_path: Path, web: str, words: list[str]) -
         ),
         ('user_header = "Remote User"\n', "expected the form"),
         ('sso_role = "boss"\n', "sso_role"),
-        ("idle_hours = 0\n", "idle_hours: expected greater than 0"),
+        ("login_days = 0\n", "login_days: expected greater than 0"),
     ],
 )
 def test_single_sign_on_is_whole_or_refused(tmp_path: Path, web: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Log-ins end on the server: by logging out, by age, unused, by number, by another token."""
+"""Log-ins end on the server: by logging out, by age, by number, by another token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.web.sessions import (
-    IDLE_S,
     MAX_FILE,
     MOST_SESSIONS,
-    SAVE_S,
     SESSION_S,
     TOKEN_OWNER,
     Owner,
@@ -42,24 +40,11 @@ def test_a_log_in_ends_by_the_monotonic_clock() -> None:
     now = 500.0
     sessions = Sessions(TOKEN, clock=lambda: now)
     id = sessions.begin()
-    for _ in range(int(2 * SESSION_S / IDLE_S) - 1):
-        now += IDLE_S / 2
-        assert sessions.holds(id)
-    now += IDLE_S / 2
+    now += SESSION_S - 1
+    assert sessions.holds(id)
+    now += 1
     assert not sessions.holds(id)
     assert len(sessions) == 0
-
-
-def test_a_log_in_that_nobody_uses_ends_sooner() -> None:
-    now = 500.0
-    sessions = Sessions(TOKEN, clock=lambda: now)
-    id = sessions.begin()
-    now += IDLE_S - 1
-    assert sessions.holds(id)
-    now += IDLE_S - 1  # it was used in between
-    assert sessions.holds(id)
-    now += IDLE_S
-    assert not sessions.holds(id)
 
 
 def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
@@ -68,17 +53,6 @@ def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
     ids = sessions.begin(anna), sessions.begin()
     for known in (sessions, Sessions(TOKEN, file)):
         assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
-
-
-def test_the_last_use_is_known_after_a_restart(tmp_path: Path) -> None:
-    file, passed = tmp_path / "sessions", 0.0
-    before = Sessions(TOKEN, file, clock=lambda: passed, wall=lambda: NOW + passed)
-    id = before.begin()
-    passed = IDLE_S / 2
-    assert passed > SAVE_S
-    assert before.holds(id)
-    after = Sessions(TOKEN, file, clock=lambda: 7.0, wall=lambda: NOW + 1.4 * IDLE_S)
-    assert after.holds(id)
 
 
 def test_the_oldest_log_in_ends_when_there_are_too_many() -> None:
@@ -112,11 +86,9 @@ def test_another_token_ends_all_log_ins(tmp_path: Path) -> None:
 def test_time_that_passes_between_two_runs_counts(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
     id = Sessions(TOKEN, file, clock=lambda: 9e9, wall=lambda: NOW).begin()
-    later = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + IDLE_S - 60)
+    later = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S - 60)
     assert later.holds(id)
-    assert not Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + IDLE_S).holds(id)
-    long = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S, idle_s=1e9)
-    assert not long.holds(id)
+    assert not Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S).holds(id)
 
 
 def test_a_clock_that_was_set_back_makes_no_log_in_longer(tmp_path: Path) -> None:
@@ -184,7 +156,7 @@ def test_log_ins_of_a_newer_version_are_left_as_they_are(
 
 def test_a_file_holds_at_most_as_many_as_the_site(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
-    one = {"user": "anna", "stamp": "", "used": NOW}
+    one = {"user": "anna", "stamp": ""}
     many = {f"{n:x}": one | {"ends": NOW + n + 1} for n in range(2 * MOST_SESSIONS)}
     file.write_text(json.dumps({"version": 1, "sessions": many}))
     assert len(Sessions(TOKEN, file, wall=lambda: NOW)) <= MOST_SESSIONS

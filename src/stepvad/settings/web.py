@@ -43,8 +43,7 @@ class Web(Section):
         "directory. The page of a fleet has accounts only if this is set.",
     )
     audit_days: float = Field(90.0, gt=0, description="How long the audit log is kept.")
-    idle_hours: float = Field(24.0, gt=0, description="A log-in ends after this time without use.")
-    login_days: float = Field(30.0, gt=0, description="A log-in ends after this time in any case.")
+    login_days: float = Field(30.0, gt=0, description="A log-in ends after this time.")
     user_header: str | None = Field(
         None,
         pattern=HEADER,

@@ -105,12 +105,7 @@ def _identities(web: Web, token: str, session_file: Path | None, accounts: Accou
     known = Token(token)
     return Identities(
         attempts=Attempts(known),
-        sessions=Sessions(
-            token,
-            session_file,
-            longest_s=86400 * web.login_days,
-            idle_s=3600 * web.idle_hours,
-        ),
+        sessions=Sessions(token, session_file, longest_s=86400 * web.login_days),
         accounts=accounts,
         background=Background("accounts"),
         cookie=known.cookie_name,

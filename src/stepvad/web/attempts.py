@@ -15,14 +15,10 @@ from stepvad.web.token import Token
 logger = logging.getLogger(__name__)
 
 WINDOW_S = 60.0
-MOST_WRONG = 20
-"""Maximum wrong tokens and passwords per minute from all clients."""
 MOST_WRONG_EACH = 10
-"""Maximum per minute from one address; a single client locks out no others."""
+"""Maximum wrong tokens and passwords per minute from one address; it locks out no other."""
 MOST_WRONG_ACCOUNT = 5
-"""Maximum per minute for one account, from addresses where it has not logged in before."""
-MOST_KNOWN = 256
-"""Maximum number of addresses remembered for a correct token or password."""
+"""Maximum per minute for one account from one address."""
 
 
 class Attempt(NamedTuple):
@@ -44,16 +40,13 @@ class _Wrong(NamedTuple):
 class Attempts:
     """Compares tokens and rate-limits wrong ones and passwords; for use in one event loop.
 
-    While the limit is exceeded, a correct token is rejected too, or guessing could continue. For an
-    address that has been right before, only its own limit applies: other clients cannot lock out
-    Prometheus or a colleague. Whoever guesses the password of an account slows down log-ins to it
-    from new addresses alone.
+    Every limit is of one address: guessing keeps nobody else out. While it is exceeded, what is
+    right is rejected, too, or guessing could continue.
     """
 
     def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
         self._token, self._clock = token, clock
         self._wrong: deque[_Wrong] = deque()
-        self._known: dict[tuple[str, str], None] = {}
         self._lines = Repeats(clock=clock)
 
     def attempt(self, given: str, address: str) -> Attempt:
@@ -63,14 +56,13 @@ class Attempts:
         if wait_s > 0:
             return self._refuse("tokens", wait_s)
         if self._token.fits(given):
-            self._remember(client, "")
             return Attempt(True)
         self._wrong.append(_Wrong(self._clock(), client, ""))
         self._log("a wrong token from %s", client)
         return Attempt(False)
 
     async def check(self, account: str, address: str, is_right: Awaitable[bool]) -> Attempt:
-        """Await whether a password of an account, or the key of a link, is right.
+        """Await whether a password of an account is right.
 
         It counts as wrong until it is known to be right: many attempts at once are no way around
         the limit.
@@ -87,33 +79,22 @@ class Attempts:
             return Attempt(False)
         if undecided in self._wrong:
             self._wrong.remove(undecided)
-        self._remember(client, account)
         return Attempt(True)
 
     def _refuse(self, what: str, wait_s: float) -> Attempt:
         self._log(f"too many wrong {what}: attempts are refused for %.0f s", wait_s)
         return Attempt(False, wait_s)
 
-    def _remember(self, client: str, account: str) -> None:
-        for key in {(client, ""), (client, account)}:
-            self._known.pop(key, None)
-            self._known[key] = None
-        while len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-
     def _wait_s(self, client: str, account: str = "") -> float:
         now = self._clock()
         while self._wrong and now - self._wrong[0].at >= WINDOW_S:
             self._wrong.popleft()
-        own = [one.at for one in self._wrong if one.client == client]
-        waits = [_until_one_is_left(own, MOST_WRONG_EACH, now)]
-        if (client, "") not in self._known:
-            everybody = [one.at for one in self._wrong]
-            waits.append(_until_one_is_left(everybody, MOST_WRONG, now))
-        if account and (client, account) not in self._known:
-            of_account = [one.at for one in self._wrong if one.account == account]
-            waits.append(_until_one_is_left(of_account, MOST_WRONG_ACCOUNT, now))
-        return max(waits)
+        own = [one for one in self._wrong if one.client == client]
+        of_account = [one.at for one in own if account and one.account == account]
+        return max(
+            _until_one_is_left([one.at for one in own], MOST_WRONG_EACH, now),
+            _until_one_is_left(of_account, MOST_WRONG_ACCOUNT, now),
+        )
 
     def _log(self, words: str, fact: float | str) -> None:
         held = self._lines.admit((words, fact if isinstance(fact, str) else None))

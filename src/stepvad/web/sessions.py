@@ -22,11 +22,7 @@ from stepvad.supervision.logs import FailureLog
 logger = logging.getLogger(__name__)
 
 SESSION_S = 30 * 86400.0
-"""How long a browser stays logged in at most."""
-IDLE_S = 86400.0
-"""How long it stays logged in unused: until the next shift. A wall that is open is used."""
-SAVE_S = 300.0
-"""How old the time of the last use in the file may be."""
+"""How long a browser stays logged in."""
 MOST_SESSIONS = 256
 """Maximum number of sessions; a new one evicts the oldest."""
 MAX_FILE = 128 * 1024
@@ -42,13 +38,12 @@ class Owner(NamedTuple):
 TOKEN_OWNER = Owner(TOKEN_USER.name, "")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Session:
     """One session, in times of the monotonic clock."""
 
     owner: Owner
     ends: float
-    used: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,6 @@ class SavedSession:
     user: str
     stamp: str
     ends: float
-    used: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +78,13 @@ class Sessions:
         file: Path | None = None,
         *,
         longest_s: float = SESSION_S,
-        idle_s: float = IDLE_S,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._key = hmac.digest(token.encode(), b"stepvad session", "sha256")
         self._file, self._clock, self._wall = file, clock, wall
-        self.longest_s, self._idle_s = longest_s, idle_s
+        self.longest_s = longest_s
         self._sessions: dict[str, _Session] = {}
-        self._saved = clock()
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._failures = FailureLog(logger)
         self._is_loaded = False
@@ -103,24 +95,18 @@ class Sessions:
         id, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
             self._forget_ended()
-            self._sessions[self._hash(id)] = _Session(owner, now + self.longest_s, now)
+            self._sessions[self._hash(id)] = _Session(owner, now + self.longest_s)
             while len(self._sessions) > MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
         self._save()
         return id
 
     def owner(self, id: str) -> Owner | None:
-        """Whose session it is, which counts as a use; None if it is none or has ended."""
+        """Whose session it is; None if it is none or has ended."""
         self._load()
-        now = self._clock()
         with self._lock:
             session = self._sessions.get(self._hash(id))
-            if session is None or not self._is_active(session, now):
-                return None
-            session.used = now
-        if now - self._saved >= SAVE_S:
-            self._save()
-        return session.owner
+        return session.owner if session and self._clock() < session.ends else None
 
     def holds(self, id: str) -> bool:
         """Whether an id belongs to an active session."""
@@ -142,12 +128,9 @@ class Sessions:
     def _hash(self, id: str) -> str:
         return hmac.new(self._key, id.encode(errors="replace"), hashlib.sha256).hexdigest()
 
-    def _is_active(self, session: _Session, now: float) -> bool:
-        return now < min(session.ends, session.used + self._idle_s)
-
     def _forget_ended(self) -> None:
         now, sessions = self._clock(), self._sessions
-        self._sessions = {hash: one for hash, one in sessions.items() if self._is_active(one, now)}
+        self._sessions = {hash: one for hash, one in sessions.items() if now < one.ends}
 
     def _load(self) -> None:
         """Take over the sessions of the last run; tried again until the file can be read."""
@@ -176,10 +159,9 @@ class Sessions:
         """The sessions of a file that have not ended, in times of the monotonic clock."""
         now, since, kept = self._clock(), self._wall(), dict[str, _Session]()
         for hash, one in sorted(found.items(), key=lambda item: item[1].ends)[-MOST_SESSIONS:]:
-            ends, used = min(one.ends - since, self.longest_s), min(one.used - since, 0.0)
-            moved = _Session(Owner(one.user, one.stamp), now + ends, now + used)
-            if self._is_active(moved, now):
-                kept[hash] = moved
+            left_s = min(one.ends - since, self.longest_s)
+            if left_s > 0:
+                kept[hash] = _Session(Owner(one.user, one.stamp), now + left_s)
         return kept
 
     def _save(self) -> None:
@@ -189,10 +171,9 @@ class Sessions:
             if self._file is None or not self._is_loaded:
                 return
             with self._lock:
-                self._saved = self._clock()
-                later = self._wall() - self._saved
+                later = self._wall() - self._clock()
                 saved = {
-                    hash: SavedSession(*one.owner, round(one.ends + later), round(one.used + later))
+                    hash: SavedSession(*one.owner, round(one.ends + later))
                     for hash, one in self._sessions.items()
                 }
             try:
