@@ -192,7 +192,7 @@ def test_deleting_needs_to_be_told_what(stepvad: Command, data: Path) -> None:
 def test_deleting_works_while_the_site_has_the_store_open(stepvad: Command, data: Path) -> None:
     store = Store(data / "events.db", SINKS)
     assert stepvad("events", "delete", "-d", data, "--camera", "porch", "--yes").code == 0
-    assert store.change("end", store.open_events()[0].ended("calm", time.time())) == "stored"
+    assert store.change("end", store.events(open=True)[0].ended("calm", time.time())) == "stored"
     assert b"porch" not in b"".join(path.read_bytes() for path in data.iterdir())
     store.close()
 

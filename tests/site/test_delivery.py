@@ -88,18 +88,19 @@ def test_a_message_is_on_its_way_at_once(store: Store) -> None:
     stop(running, delivery)
 
 
-def test_a_failure_is_tried_again_before_anything_else(store: Store) -> None:
+def test_a_failure_is_tried_again_before_anything_else(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     wanted = fill(store, range(2))
-    sink, heard = Receiver(), []
+    sink = Receiver()
     sink.failures = [DeliveryError("busy"), ValueError("canary"), DeliveryError("busy")]
-    delivery = SinkDelivery(
-        store, sink, lambda name, error: heard.append((name, error)), first_s=0.01
-    )
+    delivery = SinkDelivery(store, sink, first_s=0.01)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
     assert sink.got == wanted
-    assert heard == [("mqtt", "busy"), ("mqtt", "ValueError"), ("mqtt", "busy")]
+    warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warned == ["sink mqtt: busy", "sink mqtt: ValueError", "sink mqtt: busy"]
     assert delivery.failures == 3
     assert store.dead_letters() == []
 

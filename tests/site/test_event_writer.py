@@ -174,7 +174,7 @@ def test_what_cannot_be_stored_in_the_end_is_told(
 
 
 def test_a_queue_that_waits_long_keeps_every_beginning_and_end_but_not_all_poses() -> None:
-    changes, poses = ChangeQueue(), EventPoses(one_person(1.0), 0, 0, 1)
+    changes, poses = ChangeQueue(), EventPoses(one_person(1.0), 0, 1)
     for number in range(300):
         record = replace(NEW, id=f"a-{number}")
         changes.put(PendingChange("new", record, 0.0, poses))

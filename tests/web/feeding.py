@@ -47,7 +47,8 @@ class Feeder:
         while not self.stopped.is_set():
             round_ += 1
             self._play(round_, time.time())
-        self.site.store.end_open("stopped", time.time(), self.camera)
+        for one in self.site.store.events(camera=self.camera, open=True):
+            self.site.store.change("end", one.ended("stopped", time.time()))
 
     def _play(self, epoch: int, began: float) -> None:
         stream, watch = Stream(self.detector), EventDetector(self.rules)

@@ -119,7 +119,7 @@ class Site:
 
         If a stage hangs or dies, the process exits here without returning.
         """
-        for record in self.store.end_open("interrupted", time.time()):
+        for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
         sinks = [*connect(self.settings), *to_people(self.settings, self.store), *self._more]
         deliveries = [SinkDelivery(self.store, sink) for sink in sinks]

@@ -29,9 +29,6 @@ BATCH = 50
 HEARTBEAT_S = 180.0
 """More than one send (at most 60 s), the longest back-off and the wait for the store's lock."""
 
-OnError = Callable[[str, str], None]
-"""Called with the name of a sink and the reason why a delivery failed."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -66,7 +63,6 @@ class SinkDelivery:
         self,
         store: Store,
         sink: Sink,
-        on_error: OnError = lambda name, error: None,
         *,
         first_s: float = FIRST_S,
         longest_s: float = LONGEST_S,
@@ -81,7 +77,7 @@ class SinkDelivery:
         """Messages that became dead letters."""
         self.last_error: str | None = None
         """None after a successful delivery."""
-        self._store, self._sink, self._on_error = store, sink, on_error
+        self._store, self._sink = store, sink
         self._first_s, self._longest_s = first_s, longest_s
         self._monotonic = monotonic
         self._misconfigured_at: float | None = None
@@ -203,7 +199,6 @@ class SinkDelivery:
         if words != self.last_error:
             logger.warning("sink %s: %s", self.name, words)
         self.last_error = words
-        self._on_error(self.name, words)
 
 
 def _readable(message: OutboxMessage) -> SinkMessage:

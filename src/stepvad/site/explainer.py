@@ -25,7 +25,6 @@ class EventPoses:
     """The people of an event: their poses, and the frame of the peak."""
 
     clip: Clip
-    first_slot: int
     peak_frame: int
     track: int
 

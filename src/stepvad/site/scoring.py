@@ -242,4 +242,4 @@ def poses_of(watcher: Watcher, record: Record) -> EventPoses:
     """The poses of everybody in view from `BEFORE_S` before an event, as far as buffered."""
     first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
     since, clip = watcher.events.clip(first=max(first, 0))
-    return EventPoses(clip, since, watcher.events.peak_slot - since, record.track_id)
+    return EventPoses(clip, watcher.events.peak_slot - since, record.track_id)

@@ -15,7 +15,6 @@ from stepvad.site.learning.versions import LearnedFacts
 from stepvad.web.answers import Strict
 from stepvad.web.shown import Shown
 
-WEEK_S = 7 * 86400.0
 MOST_JUDGED = 20_000
 """Newest events that are counted."""
 

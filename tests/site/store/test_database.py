@@ -150,7 +150,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         for turn in range(12):
             said += killed(writers, path, lines=3 + 5 * turn, after_s=0.002 * turn)
             store = Store(path, SINKS)
-            assert len(store.end_open("interrupted", time.time())) <= 1
+            assert len(store.end_interrupted(time.time())) <= 1
             store.close()
     store = Store(path, SINKS)
     told = {kind: [word for first, word in said if first == kind] for kind, _ in said}

@@ -42,7 +42,7 @@ def test_an_event_that_is_over_is_not_reopened_and_somebody_hears_of_it(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.change("new", record())
-    store.end_open("camera lost", 1003.0)
+    store.change("end", record().ended("camera lost", 1003.0))
     assert store.change("new", record()) == "ended"
     assert store.change("update", record(score=9.0)) == "ended"
     assert store.change("end", record().ended("calm", 1009.0)) == "ended"
@@ -66,25 +66,12 @@ def test_another_event_with_an_id_in_use_is_an_error(store: Store) -> None:
     assert kinds(store, "mqtt") == ["new"]
 
 
-def test_open_events_end_when_their_camera_is_lost(store: Store) -> None:
-    store.change("new", record("yard", 1))
-    store.change("new", record("gate", 2))
-    assert store.open_events() == [record("yard", 1), record("gate", 2)]
-    assert store.open_events("gate") == [record("gate", 2)]
-    assert store.end_open("camera lost", 1060.0, "gate") == [
-        record("gate", 2).ended("camera lost", 1060.0)
-    ]
-    assert store.open_events() == [record("yard", 1)]
-    assert store.end_open("camera lost", 1060.0, "gate") == []
-    assert kinds(store, "file") == ["new", "new", "end"]
-
-
 def test_an_event_that_a_crash_cut_off_ends_when_it_was_last_heard_of(tmp_path: Path) -> None:
     now = 1030.0
     store = Store(tmp_path / "events.db", clock=lambda: now)
     store.change("new", record())
     now = 90_000.0
-    (ended,) = store.end_open("interrupted", now)
+    (ended,) = store.end_interrupted(now)
     assert (ended.end_time, ended.ended_by) == (1030.0, "interrupted")
     store.close()
 

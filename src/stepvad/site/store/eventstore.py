@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError
-from stepvad.incidents.record import EndedBy, Record, camera_key, message
+from stepvad.incidents.record import Record, camera_key, message
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import Deleted, Inventory
@@ -122,26 +122,16 @@ class Store:
         )
         self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
 
-    def open_events(self, camera: str | None = None) -> list[Record]:
-        """Open events, oldest first."""
-        return self.events(camera=camera, open=True, limit=None)[::-1]
-
-    def end_open(self, ended_by: EndedBy, now: float, camera: str | None = None) -> list[Record]:
-        """End the open events of one camera or of all.
-
-        Events interrupted by a crash end at their last change, not when the site restarts.
-        """
+    def end_interrupted(self, now: float) -> list[Record]:
+        """End the events that a crash interrupted, at their last change."""
         ended = []
         with self._writing() as connection:
             rows = connection.execute(
-                "SELECT body, changed FROM events WHERE end_time IS NULL "
-                "AND (?1 IS NULL OR camera = ?1) ORDER BY start_time, id",
-                (camera,),
+                "SELECT body, changed FROM events WHERE end_time IS NULL ORDER BY start_time, id"
             ).fetchall()
             for body, changed in rows:
                 before = decode(Record, body, "event")
-                end = min(now, changed) if ended_by == "interrupted" else now
-                after = before.ended(ended_by, end)
+                after = before.ended("interrupted", min(now, changed))
                 self._write(connection, "end", before, after)
                 ended.append(after)
         if ended:
