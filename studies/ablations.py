@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import print_table, progress_bars, say
+from stepvad.cli.terminal import print_table, progress_bars, say, write_table
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError
 from stepvad.evaluation import intervals, protocol

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import print_table, progress_bars
+from stepvad.cli.terminal import print_table, progress_bars, write_table
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.evaluation import CustomMethod, Dataset, MethodResult, compare, open_dataset

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from stepvad.cli.engine import Threads
 from stepvad.cli.extract import USUAL_NETWORKS, NetworkOptions, VideoJobsOption
 from stepvad.cli.groups import grouped
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json
+from stepvad.cli.options import Threads
+from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Config
 from stepvad.errors import StepvadError
 from stepvad.files.atomic import replacing
@@ -190,9 +189,8 @@ def _extraction(
         poses,
         networks.detector,
         networks.pose,
-        engine=choose_engine(networks.engine, networks.precision, networks.device),
+        engine=choose_engine(networks.engine, "auto", networks.device),
         min_confidence=networks.min_confidence,
-        follow=networks.follow,
         rate=networks.rate,
         duration_s=None,
     )

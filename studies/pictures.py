@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import (
     print_table,
     progress_bars,
     say,
+    write_table,
 )
 from stepvad.config import Config
 from stepvad.errors import DataError

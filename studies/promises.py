@@ -18,7 +18,7 @@ import numpy as np
 from stepvad.calibration import RULES, Counted, NormalClip
 from stepvad.calibration.counting import levels_of
 from stepvad.calibration.promise import threshold_for
-from stepvad.cli.poses import read_poses
+from stepvad.cli.options import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector

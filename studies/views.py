@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import executors
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import print_table, progress_bars, say, strict_json
+from stepvad.cli.terminal import print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector, rank_scores
 from stepvad.errors import ConfigError, DataError

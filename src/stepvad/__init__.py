@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from stepvad.video.tracker import Tracker
     from stepvad.windows import Windows
 
-__version__ = version("stepvad")
+__version__: str
 
 _HOME = {
     "Clip": "poses",
@@ -110,6 +109,10 @@ if not TYPE_CHECKING:  # type checkers see only the imports above
 
     def __getattr__(name: str) -> object:
         """Load a public name on first use, which keeps `import stepvad` fast."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("stepvad")
         if name not in _HOME:
             raise AttributeError(f"module 'stepvad' has no attribute {name!r}")
         value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)

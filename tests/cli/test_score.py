@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clips, write_clips
-from stepvad.cli.engine import RuntimeName
+from stepvad.cli.options import RuntimeName
 from stepvad.model.runtime import Runtime
 from tests.cli.conftest import Command
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import ExecutorName, FpsOption
+from stepvad.cli.options import ExecutorName, FpsOption, RuntimeName
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 

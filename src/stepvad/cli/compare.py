@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
     FitJobsOption,
@@ -18,13 +17,13 @@ from stepvad.cli.options import (
     LearningRate,
     MaxSteps,
     PlacementName,
+    RuntimeName,
     Seeds,
     Smoothed,
     SplitName,
     Width,
 )
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say, write_table
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:

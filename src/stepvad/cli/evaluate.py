@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import SplitName
+from stepvad.cli.options import DEFAULT_ENGINE, EngineOptions, SplitName, on_engine
 from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError

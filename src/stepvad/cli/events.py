@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import time
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.event_options import (
+from stepvad.cli.options import (
     AnyCamera,
     CameraOption,
     EventIdArgument,
@@ -26,11 +25,10 @@ from stepvad.cli.event_options import (
     time_of,
 )
 from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, print_table, say
-from stepvad.codec import to_plain
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.incidents.review import Mark, Review
 
 if TYPE_CHECKING:
+    from stepvad.incidents.review import Mark, Review
     from stepvad.incidents.stored import Deleted
     from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
@@ -150,6 +148,7 @@ def _export(facts: list[dict[str, Any]], output: Path) -> None:
 
 def _show(data: Path, id: str, *, as_json: bool) -> None:
     """Print everything about one event."""
+    from stepvad.codec import to_plain
     from stepvad.formats import eventtable
     from stepvad.site.store.access import open_store
 
@@ -261,6 +260,8 @@ def _delete_from_fleet(
     scrub: bool,
 ) -> Deleted:
     check_fleet()
+    import asyncio
+
     from stepvad.fleet.events import service
     from stepvad.fleet.events.wanted import Wanted
     from stepvad.fleet.settings import load
@@ -356,6 +357,8 @@ def mark(
         note(data, "marked event", f"{id}: {judged or 'taken back'}")
     else:
         check_fleet()
+        import asyncio
+
         from stepvad.fleet.events import service
         from stepvad.fleet.settings import load
 

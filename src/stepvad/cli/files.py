@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.calibrated import camera_of
-from stepvad.cli.engine import engine_words, load_detector
-from stepvad.cli.options import FpsOption
-from stepvad.cli.poses import FormatName, FormatOption, read_poses
+from stepvad.cli.options import (
+    FormatName,
+    FormatOption,
+    FpsOption,
+    camera_of,
+    engine_words,
+    load_detector,
+    read_poses,
+)
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
-from stepvad.cli.calibrated import calibration_of, camera_of
-from stepvad.cli.engine import load_detector
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, FpsOption, ModelOutput, SettingsFile, configured
-from stepvad.cli.poses import (
+from stepvad.cli.options import (
+    Device,
     FormatName,
     FormatOption,
+    FpsOption,
+    ModelOutput,
+    SettingsFile,
     TrainingPoses,
+    calibration_of,
+    camera_of,
+    configured,
+    load_detector,
     read_poses,
     read_training_poses,
 )

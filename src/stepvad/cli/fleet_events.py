@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +38,8 @@ def events(
         stepvad fleet events fleet.toml --serve
     """
     check_fleet()
+    import asyncio
+
     from stepvad.fleet.events import service
     from stepvad.fleet.settings import load
     from stepvad.supervision.logs import set_up

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.event_options import Yes, ask
+from stepvad.cli.options import Yes, ask
 from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, say
 from stepvad.errors import ConfigError
 

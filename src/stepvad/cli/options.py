@@ -1,19 +1,48 @@
-"""Options shared by several commands, and their parsers."""
+"""Options of several commands, each defined once, and what they stand for."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from stepvad.cli.engine import RuntimeName
-from stepvad.config import Config
+from stepvad.cli.terminal import notes_of, say
+from stepvad.config import Config, Runtime
 from stepvad.errors import ConfigError, StepvadError
+from stepvad.progress import Report
 
+if TYPE_CHECKING:
+    from stepvad.calibration import Calibration, Threshold
+    from stepvad.detector import Detector
+    from stepvad.evaluation.baselines import Fitted
+    from stepvad.incidents.events import Rules
+    from stepvad.poses import Clip
+
+FormatName = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
+FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the pose files.")]
+PosesArgument = Annotated[
+    list[Path], typer.Argument(help="Pose files, or directories of pose files.")
+]
+PoseFile = Annotated[Path, typer.Argument(help="A pose file with one clip.")]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(help="Ground truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
+]
+TrainingPoses = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Pose files, directories of them, or data sets, whose training clips are used."
+    ),
+]
+CalibratedCameraOption = Annotated[
+    str | None, typer.Option(help="Camera of the clip, if the calibration has several.")
+]
 SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="TOML file with further settings: fields of `Config`."),
@@ -41,7 +70,6 @@ FpsOption = Annotated[
 FramePart = Annotated[
     str, typer.Option(metavar="A:B", help="Only frames A up to B; `:500` is the first 500.")
 ]
-Components = Annotated[int, typer.Option("--K", min=2, help="Principal components to keep.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
 Device = Annotated[str, typer.Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
 PrecisionName = Annotated[
@@ -64,40 +92,58 @@ ExecutorName = Annotated[
     Literal["processes", "ray"],
     typer.Option(help="Where to run: local processes, or a Ray cluster."),
 ]
+AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Units of relative times, in seconds."""
+
+SiteDataOption = Annotated[Path, typer.Option("--data", "-d", help="Data directory of the site.")]
+Here = Path("site-data")
+Fleet = Annotated[
+    Path | None,
+    typer.Option("--fleet", metavar="FLEET.toml", help="Use the database of a fleet instead."),
+]
+CameraOption = Annotated[str | None, typer.Option(help="Only events of this camera.")]
+AnyCamera = Annotated[
+    str | None,
+    typer.Option(
+        "--camera",
+        help="Only events of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Only events since this time: 2026-05-01T14:00, or 2d, 3h, 10m, 30s ago."),
+]
+Until = Annotated[
+    str | None, typer.Option(help="Only events before this time, written as for --since.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+Scrub = Annotated[
+    bool,
+    typer.Option("--scrub", help="In a fleet: rewrite the table, to leave no trace in its files."),
+]
+EventIdArgument = Annotated[str, typer.Argument(help="Event id.")]
+RuntimeName = Annotated[
+    Runtime,
+    typer.Option(
+        help="Inference engine. `auto`: the same scores on every machine; "
+        "`fastest`: bfloat16 if the CPU supports it."
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores."),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class FitOptions:
-    """Size and training of a network fitted for a benchmark."""
+class EngineOptions:
+    """Engine for the energies, and its number of threads."""
 
-    width: Width = 256
-    max_steps: MaxSteps = 500
-    learning_rate: LearningRate = 1e-3
-
-    def applied(self, config: Config) -> Config:
-        """Settings of a model, overridden by these options."""
-        return replace(
-            config, width=self.width, max_steps=self.max_steps, learning_rate=self.learning_rate
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ViewOptions:
-    """How window scores become frame scores, and which frames are measured."""
-
-    placement: PlacementName = "latest"
-    smoothed: Smoothed = False
-    frames: FrameNames = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """Number of fits, and where they run."""
-
-    seeds: Seeds = 5
-    jobs: FitJobsOption = 1
-    executor: ExecutorName = "processes"
     runtime: RuntimeName = "auto"
+    threads: Threads = None
+
+
+DEFAULT_ENGINE = EngineOptions()
 
 
 def configured(base: Config, file: Path | None, **options: Any) -> Config:
@@ -150,25 +196,128 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
     return first, end
 
 
-def numbers(option: str, text: str) -> tuple[float, ...]:
-    """Parse positive numbers separated by commas."""
+def on_engine(fitted: Fitted, engine: EngineOptions) -> Fitted:
+    """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
+    from stepvad.detector import Detector
+
+    if isinstance(fitted, Detector):
+        if engine != DEFAULT_ENGINE:
+            fitted = replace(fitted, runtime=engine.runtime, threads=engine.threads)
+    elif engine.runtime != "auto":
+        raise StepvadError(
+            f"--runtime: expected a model with a network for {engine.runtime!r}, got distances",
+            hint="leave --runtime out",
+        )
+    return fitted
+
+
+def engine_words(detector: Detector) -> str:
+    """The engine of a detector and its threads, as text."""
+    return f"{detector.network.engine}, threads: {detector.network.threads}"
+
+
+def load_detector(path: Path) -> Detector:
+    """Load a model with a network; distances have none and are rejected."""
+    from stepvad.detector import Detector
+    from stepvad.evaluation import baselines
+
+    fitted = baselines.load(path)
+    if not isinstance(fitted, Detector):
+        raise StepvadError(
+            f"{path}: expected a model with a network, got distances",
+            hint="fit one with: stepvad fit POSES -o model.safetensors",
+        )
+    return fitted
+
+
+def read_poses(
+    paths: Sequence[Path],
+    format: FormatName,
+    report: Report,
+    *,
+    fps: float | None = None,
+    distinct: bool = False,
+) -> Iterator[Clip]:
+    """Yield the clips of all given files and directories; `distinct` rejects duplicate names."""
+    from stepvad.formats.collection import read_all
+
+    return _noted(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
+
+
+def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
+    """The only clip of a file; it must contain at least one pose."""
+    from stepvad.formats.collection import read_people
+
+    with notes_of("stepvad.formats", once=True):
+        return read_people(path, format=format, report=report)
+
+
+def read_training_poses(
+    paths: Sequence[Path], format: FormatName, report: Report, *, fps: float | None = None
+) -> Iterator[Clip]:
+    """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
+    from stepvad.evaluation.footage import read_training
+
+    clips = _noted(read_training(paths, format=format, report=report))
+    return (clip.with_rate(fps) for clip in clips)
+
+
+def _noted(clips: Iterator[Clip]) -> Iterator[Clip]:
+    """Pass clips through; log messages of the readers go to stderr."""
+    with notes_of("stepvad.formats", once=True), notes_of("stepvad.windows"):
+        yield from clips
+
+
+def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None:
+    """The calibration beside a model, if it exists and belongs to this model."""
+    from stepvad.calibration import beside
+
+    with notes_of("stepvad.calibration"):
+        return beside.find(model, sha256)
+
+
+def rules_for(
+    model: Path, threshold: float | None, camera: str | None, sha256: str | None = None
+) -> tuple[Rules, Threshold | None]:
+    """The rules for events, and the promise of their threshold."""
+    from stepvad.calibration import beside
+
+    with notes_of("stepvad.calibration"):
+        return beside.rules_for(model, sha256, threshold=threshold, camera=camera)
+
+
+def warn_of_rates(
+    model: Path, config: Config, rates: Iterable[float], camera: str | None = None
+) -> None:
+    """Warn of footage whose frame rate is not that of the calibration beside a model."""
+    made = calibration_of(model)
+    notes = (made and made.rate_note(config, rate, camera) for rate in sorted(rates))
+    for note in filter(None, notes):
+        say(f"warning: {note}")
+
+
+def camera_of(path: Path) -> str:
+    """The camera of a path's footage, named after the file or directory."""
+    return path.resolve().stem if path.is_file() else path.resolve().name
+
+
+def time_of(text: str | None, option: str) -> float | None:
+    """A time in unix seconds, parsed from a date or a time before now."""
+    if text is None:
+        return None
+    amount, unit = text[:-1], text[-1:]
+    if unit in AGO and amount.replace(".", "", 1).isdecimal():
+        return (datetime.now(UTC) - timedelta(seconds=float(amount) * AGO[unit])).timestamp()
     try:
-        found = tuple(map(float, text.split(",")))
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
-        found = (0.0,)
-    if not all(0 < number < float("inf") for number in found):
-        raise StepvadError(
-            f"{option}: expected numbers above 0, got {text}", hint="separate them with commas"
-        )
-    return found
+        raise ConfigError(
+            f"{option}: expected a time, got {text!r}",
+            hint="2026-05-01, 2026-05-01T14:00, or 2d, 3h, 10m, 30s before now",
+        ) from None
 
 
-def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Parse positive integers separated by commas."""
-    words = text.split(",")
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise StepvadError(
-            f"{option}: expected whole numbers of at least 1, got {text}",
-            hint="separate them with commas, without spaces",
-        )
-    return tuple(map(int, words))
+def ask(question: str) -> None:
+    """Ask the user for confirmation, and exit if the answer is no."""
+    if not typer.confirm(question, err=True):
+        raise typer.Abort

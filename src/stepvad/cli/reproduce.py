@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.options import Device, ExecutorName, FitJobsOption, PrecisionName, TableFile
-from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say, write_table
 from stepvad.config import Compute
 
 if TYPE_CHECKING:

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import (
-    CalibratedCameraOption,
-    calibration_of,
-    rules_for,
-    warn_of_rates,
-)
-from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import FpsOption, FramePart, frame_range
-from stepvad.cli.poses import (
+from stepvad.cli.options import (
+    DEFAULT_ENGINE,
+    CalibratedCameraOption,
+    EngineOptions,
     FormatOption,
+    FpsOption,
+    FramePart,
     LabelsOption,
     PoseFile,
     PosesArgument,
+    calibration_of,
+    frame_range,
+    load_detector,
+    on_engine,
     read_clip,
     read_poses,
+    rules_for,
+    warn_of_rates,
 )
 from stepvad.cli.terminal import (
     AsJson,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import logging
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stepvad.errors import MissingExtraError, StepvadError
+from stepvad.files.atomic import replacing
 from stepvad.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -59,6 +61,16 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(Text, row))
     Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
+    """Write a table as CSV if the suffix is .csv, otherwise as Markdown."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+            return
+        rule = ["---", *["--:"] * (len(columns) - 1)]
+        file.writelines(f"| {' | '.join(row)} |\n" for row in [columns, rule, *rows])
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from stepvad.cli.event_options import Here, Yes, ask, time_of
 from stepvad.cli.events import unix_user
+from stepvad.cli.options import Here, Yes, ask, time_of
 from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, say
 from stepvad.errors import ConfigError
 
