@@ -38,15 +38,6 @@ def commands() -> list[str]:
     return [step["run"] for step in steps() if "run" in step]
 
 
-def test_workflows_call_programs_that_exist_and_can_be_run() -> None:
-    words = {
-        word for line in commands() for word in re.findall(r"(?:\.ci|scripts|deploy)/\S+", line)
-    }
-    assert {".ci/run", "scripts/docs", "scripts/package", "scripts/versions"} <= words
-    for word in words:
-        assert os.access(ROOT / word, os.X_OK), word
-
-
 @pytest.mark.parametrize("line", [line for line in commands() if "scripts/versions" in line])
 def test_options_in_workflows_are_options_of_the_command(line: str) -> None:
     done = subprocess.run(
