@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepvad.archive.layout import camera_of, date_of, shards
+from stepvad.archive.layout import shards
 from stepvad.archive.storage import StoredFile
 
 
@@ -35,10 +35,3 @@ def test_a_file_that_comes_later_leaves_the_full_shards_alone() -> None:
     )
     assert before[:2] == after[:2]
     assert before[2].name == after[2].name
-
-
-def test_directories_tell_camera_and_date() -> None:
-    name = "date=2026-05-01/camera=north%20gate/x.parquet"
-    assert (camera_of(name), date_of(name)) == ("north gate", "2026-05-01")
-    assert (camera_of("site/yard/x.parquet"), date_of("site/yard/x.parquet")) == ("yard", "-")
-    assert (camera_of("x.parquet"), date_of("x.parquet")) == ("-", "-")

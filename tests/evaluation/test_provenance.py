@@ -65,7 +65,7 @@ def test_auto_is_named_by_what_it_means_on_this_machine(
 
 def test_a_device_of_other_machines_is_part_of_the_name(tmp_path: Path) -> None:
     place = SweepPlace(data=tmp_path, results=tmp_path, compute=Compute(device="cuda:1"))
-    assert place.file(Experiment(config=WIDE), "data").stem.endswith("-cuda-torch-auto")
+    assert place.file(Experiment(config=WIDE), "data").stem.endswith("-cuda-onnxruntime-auto")
 
 
 def test_changed_code_makes_other_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

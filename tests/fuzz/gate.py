@@ -21,7 +21,6 @@ from tests.fuzz.worker import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = (
-    "stepvad.archive.diff",
     "stepvad.archive.shards",
     "stepvad.evaluation.baselines",
     "stepvad.evaluation.boxtracks",

@@ -163,29 +163,21 @@ class RefusalError(Exception):
     """A reader that says no without raising anything."""
 
 
-def _archive_scores(path: Path, shared: Path) -> None:
-    from stepvad.archive import diff, inventory
-    from stepvad.archive.storage import Directory
-    from stepvad.calibration import RULES
+def _archive_scores(path: Path, _shared: Path) -> None:
+    from stepvad.archive.scorefile import read_facts
 
-    root = path.parent / "scores"
-    (root / "camera=yard").mkdir(parents=True, exist_ok=True)
-    shutil.copy(shared / "scores" / "manifest.json", root)
-    shutil.copy(path, root / "camera=yard" / "one.parquet")
-    place = Directory.at(str(root))
-    inventory.scored(place, Directory.at(str(shared / "poses")))
-    side = diff.Side(place, lambda camera: RULES)
-    diff.compare(side, diff.Side(Directory.at(str(shared / "scores")), lambda camera: RULES))
+    with path.open("rb") as file:
+        read_facts(file, path.name)
 
 
-def _archive_manifest(path: Path, shared: Path) -> None:
-    from stepvad.archive import inventory
+def _archive_manifest(path: Path, _shared: Path) -> None:
+    from stepvad.archive import manifest
     from stepvad.archive.storage import Directory
 
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
     shutil.copy(path, root / "manifest.json")
-    inventory.scored(Directory.at(str(root)), Directory.at(str(shared / "poses")))
+    manifest.read(Directory.at(str(root)))
 
 
 def _event_lines(path: Path, shared: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
-from urllib.parse import unquote
 
 from stepvad.archive.storage import StoredFile
 
@@ -49,19 +48,3 @@ def shards(files: Iterable[StoredFile], *, most_bytes: int = SHARD_BYTES) -> lis
 def directory(name: str) -> str:
     """The directory of a file."""
     return str(PurePosixPath(name).parent)
-
-
-def camera_of(name: str) -> str:
-    """The camera of a file: the value of `camera=`, or else the name of its directory."""
-    return _value(name, "camera") or unquote(PurePosixPath(name).parent.name) or "-"
-
-
-def date_of(name: str) -> str:
-    """The date of a file from `date=` in its path; `-` if there is none."""
-    return _value(name, "date") or "-"
-
-
-def _value(name: str, key: str) -> str | None:
-    """The value of `key=value` among the directories of a file."""
-    found = [part for part in name.split("/")[:-1] if part.startswith(f"{key}=")]
-    return unquote(found[-1].partition("=")[2]) if found else None

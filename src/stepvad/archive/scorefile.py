@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,15 +20,12 @@ from stepvad.archive.scorefacts import ScoreFacts
 from stepvad.codec import decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.formats import parquetfile
-from stepvad.formats.trackrows import named
 from stepvad.formats.tracks import located
 from stepvad.model.scoring import WindowScores
 
 METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c", "seen")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
-FREE_ROWS = 100_000
-"""Rows allowed in any file, plus one per byte, because scores hardly compress."""
 ROW_GROUP = 131_072
 """Windows per row group, and most windows buffered before a write."""
 
@@ -132,51 +128,6 @@ def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
         with _readable():
             metadata = parquetfile.read_metadata(file, **EXTRA).get(METADATA_KEY)
         return _decoded(metadata)
-
-
-def read_scores(file: BinaryIO, name: str) -> Iterator[ClipScores]:
-    """Read the scores of a file in order, in batches and without energies."""
-    with located(name), _readable():
-        yield from _scores(file)
-
-
-def _scores(file: BinaryIO) -> Iterator[ClipScores]:
-    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
-    with parquetfile.opened(file, COLUMNS, texts=["clip"], **EXTRA) as checked:
-        _decoded((checked.file.metadata.metadata or {}).get(METADATA_KEY))
-        _check_columns(checked.file.schema_arrow, pyarrow)
-        if checked.n_rows > FREE_ROWS + checked.size:
-            raise _unlike(f"{checked.n_rows:,} rows in {checked.size:,} bytes")
-        for batch in checked.batches(ROW_GROUP):
-            batch.validate(full=True)
-            if any(column.null_count for column in batch.columns):
-                raise _unlike("empty cells")
-            names, codes = named(batch.column("clip"))
-            columns = (batch.column(name).to_numpy() for name in COLUMNS[1:])
-            track_id, frame, score, c, seen = columns
-            nothing = np.empty((len(score), 0), np.float32)
-            windows = WindowScores(track_id, frame, c, nothing, score, seen)
-            edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-            for first, end in pairwise(edges if len(codes) else []):
-                _check_order(windows, slice(first, end))
-                yield ClipScores(names[codes[first]], windows.part(slice(first, end)))
-
-
-def _check_order(windows: WindowScores, rows: slice) -> None:
-    """Reject windows of a clip that are duplicated or not ordered by track and frame."""
-    track, frame = np.diff(windows.track_id[rows]), np.diff(windows.frame[rows])
-    if not ((track > 0) | ((track == 0) & (frame > 0))).all():
-        raise _unlike("windows twice or in another order")
-
-
-def _check_columns(schema: Any, pyarrow: Any) -> None:
-    """Reject a file without exactly one column of each expected name and type."""
-    expected = _schema(None, pyarrow)
-    for name in COLUMNS:
-        found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
-        kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in found]
-        if kinds != [expected.field(name).type]:
-            raise _unlike(f"column {name} of type {', '.join(map(str, found)) or 'none'}")
 
 
 def _schema(n_scales: int | None, pyarrow: Any) -> Any:

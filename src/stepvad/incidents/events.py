@@ -308,24 +308,11 @@ def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
     """
     windows = blank_muted(windows, rules)
     by_track = np.lexsort((windows.frame, windows.track_id))
-    kept = by_track[high_or_next(windows.part(by_track), rules)[0]]
+    score, track_id = windows.A[by_track], windows.track_id[by_track]
+    above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= score
+    # the row of the latest window that is not muted, before each window; -1 if there is none
+    rows = np.where(np.isnan(score), -1, np.arange(len(score)))
+    latest = np.concatenate(([-1], np.maximum.accumulate(rows)))[:-1]
+    follows = (latest >= 0) & above[latest] & (track_id[latest] == track_id)
+    kept = by_track[above | follows]
     return windows.part(kept[np.lexsort((windows.track_id[kept], windows.frame[kept]))])
-
-
-def high_or_next(
-    windows: WindowScores, rules: Rules, before: tuple[int, bool] = (0, False)
-) -> tuple[NDArray[np.bool_], tuple[int, bool]]:
-    """Mask of windows above the calm level and of those that follow them, muted ones between.
-
-    `windows` are sorted by track and frame, the scores of muted ones being NaN. `before` has the
-    track of the last window before them that was not muted, and whether it was above; the second
-    value is the same of these windows.
-    """
-    values = windows.A
-    above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= values
-    known = np.concatenate(([True], ~np.isnan(values)))
-    tracks = np.concatenate(([before[0]], windows.track_id))
-    highs = np.concatenate(([before[1]], above))
-    latest = np.maximum.accumulate(np.where(known, np.arange(len(values) + 1), 0))
-    follows = highs[latest[:-1]] & (tracks[latest[:-1]] == windows.track_id)
-    return above | follows, (int(tracks[latest[-1]]), bool(highs[latest[-1]]))
