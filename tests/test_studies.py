@@ -28,6 +28,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
     "autoencoders": (f"{{walker_dataset}} --K 6 {TINY}", [SLOW]),
     "capacity": ("", []),
+    "codec": ("--runs 1", []),
     "cost": ("", []),
     "footage": ("{hall} --max-steps 8", [SLOW]),
     "frames": ("--cameras 1 --rounds 1 --seconds 1", [SLOW]),
