@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from stepvad.codec import LOWEST, Fields
+from stepvad.codec import Count, from_plain
 from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files.atomic import replacing
@@ -48,9 +48,9 @@ class Origin:
     """Version of stepvad that fitted it."""
     data_sha256: str
     """Digest of the training clips."""
-    clips: int
-    windows: int
-    epochs: int
+    clips: Count
+    windows: Count
+    epochs: Count
     """Epochs trained; fewer than the settings ask for if training stopped early."""
     counts: Repairs
     """Repairs to the training poses."""
@@ -260,9 +260,11 @@ def _one_view(
 def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]:
     """Settings, joints and origin of a model, checked."""
     settings: Any = meta["config"]  # `Config` checks them
-    skeleton, origin = (Fields.of(name, meta[name]) for name in ("skeleton", "origin"))
-    config = Config.of_facts(settings)
-    return config, _skeleton(skeleton), _origin(origin)
+    return (
+        Config.of_facts(settings),
+        from_plain(Skeleton, meta["skeleton"], "skeleton"),
+        from_plain(Origin, meta["origin"], "origin"),
+    )
 
 
 def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> PCSpace:
@@ -271,29 +273,3 @@ def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Sk
     check_positive("Lambda_K", tensors["Lambda_K"])
     mu, W_K, Lambda_K = checked(tensors, {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)})
     return PCSpace(mu, W_K, Lambda_K, config.whitened)
-
-
-def _origin(own: Fields) -> Origin:
-    strange = sorted(own.values.keys() - {field.name for field in fields(Origin)})
-    if strange:
-        raise ValueError(f"its origin has {strange[0]!r:.40}")
-    counts = own.fields("counts")
-    return Origin(
-        library=own.text("library"),
-        data_sha256=own.text("data_sha256"),
-        clips=own.whole("clips", least=LOWEST),
-        windows=own.whole("windows", least=LOWEST),
-        epochs=own.whole("epochs", least=LOWEST),
-        counts=Repairs(**{name: counts.whole(name, least=LOWEST) for name in counts.values}),
-    )
-
-
-def _skeleton(own: Fields) -> Skeleton:
-    bones = []
-    for bone in own.items("bones"):
-        match bone:
-            case [int(a), int(b)]:
-                bones.append((int(a), int(b)))
-            case _:
-                raise own.unlike("bones", "pairs of joints")
-    return Skeleton(own.text("name"), own.texts("joints"), tuple(bones))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepvad.codec import Fields, check_version
+from stepvad.codec import Count, Number, check_version, from_plain
 from stepvad.config import Compute, Config, ProductPrecision
 from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
@@ -239,6 +239,16 @@ def update_ema(ema: Energy, f: Energy, decay: float) -> None:
         averaged.lerp_(current, 1 - decay)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a training has come."""
+
+    epoch: Count
+    step: Count
+    best: Number | None
+    misses: Count
+
+
 def save_checkpoint(state: TrainingState, data: TrainingSet, config: Config, path: Path) -> None:
     """Write the whole training state; a later run resumes from it as if never interrupted."""
     tensors = {f"f.{name}": value for name, value in state.f.state_dict().items()}
@@ -249,10 +259,7 @@ def save_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
     tensors["generator"] = state.generator.get_state()
     meta = _identity(state, data, config) | {
         "version": CHECKPOINT_VERSION,
-        "epoch": state.epoch,
-        "step": state.step,
-        "best": state.best,
-        "misses": state.misses,
+        **asdict(_Reached(state.epoch, state.step, state.best, state.misses)),
     }
     modelfile.write_tensors(to_numpy(tensors), meta, path)
 
@@ -319,11 +326,9 @@ def _restore(state: TrainingState, torches: dict[str, Tensor], meta: modelfile.M
         adam.setdefault(int(number), {})[moment] = value
     state.optimiser.load_state_dict({**state.optimiser.state_dict(), "state": adam})
     state.generator.set_state(torches["generator"])
-    own, best = Fields("checkpoint", meta), meta["best"]
-    if best is not None and not isinstance(best, int | float):
-        raise own.unlike("best", "a number or nothing")
-    state.epoch, state.step, state.misses = map(own.whole, ("epoch", "step", "misses"))
-    state.best = None if best is None else float(best)
+    reached = from_plain(_Reached, meta, "checkpoint")
+    state.epoch, state.step, state.misses = reached.epoch, reached.step, reached.misses
+    state.best = reached.best
 
 
 def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
