@@ -244,7 +244,7 @@ def test_another_file_is_not_a_calibration(text: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"odd.json: expected a calibration, got something else"):
         file.read(path)
     path.write_text('{"schema": 99}', encoding="utf-8")
-    with pytest.raises(DataError, match="of schema 1, got 99"):
+    with pytest.raises(DataError, match=r"odd.json: calibration: expected version 1, got 99"):
         file.read(path)
     with pytest.raises(DataError, match="expected a calibration, got: No such file"):
         file.read(tmp_path / "none.json")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.calibration.counting import Counted
+from stepvad.codec import Positive
 from stepvad.incidents.events import Event
 from stepvad.poses import Clip
 
@@ -22,7 +23,7 @@ class Marked:
     """A false alert: where it was and how high its score was."""
 
     camera: str
-    peak: float
+    peak: Positive
 
 
 def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) -> dict[str, Counted]:

@@ -12,6 +12,7 @@ from scipy.stats import chi2
 
 from stepvad.calibration.counting import Counted, upper_rate
 from stepvad.calibration.tail import FEWEST, Tails, base_level
+from stepvad.codec import Integer, Number, Positive
 from stepvad.errors import ConfigError, DataError
 
 How = Literal["counted", "tail", "provisional"]
@@ -32,21 +33,21 @@ MARGIN = 1.25
 class Threshold:
     """A threshold, its promise, and the evidence for it."""
 
-    value: float
-    alerts_per_hour: float
+    value: Positive
+    alerts_per_hour: Positive
     """Promised: the expected number of false events per camera-hour is at most this.
 
     Of a provisional threshold: the promise that was asked for.
     """
-    confidence: float
+    confidence: Number
     """Confidence level of the promise."""
     how: How
     """Whether the footage itself supports the promise, its tail was extrapolated, or neither."""
-    hours: float
+    hours: Positive
     """Hours of footage behind it."""
-    events: int
+    events: Integer
     """Events of that footage at the threshold."""
-    rate: tuple[float, float]
+    rate: tuple[Number, Number]
     """95 % confidence interval of the true number of events per hour."""
 
     @property
