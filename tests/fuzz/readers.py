@@ -183,8 +183,7 @@ def _archive_manifest(path: Path, _shared: Path) -> None:
 def _event_lines(path: Path, shared: Path) -> None:
     from stepvad.formats import eventlines
 
-    for event in eventlines.read(path).values():
-        event.line()
+    eventlines.read(path)
 
 
 def _site(path: Path, shared: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from stepvad.calibration import calibrate_cameras
 from stepvad.calibration import file as calibration_file
 from stepvad.calibration.counting import NormalClip
+from stepvad.codec import encode
 from stepvad.config import Config
 from stepvad.formats import eventlines, write_clip, write_clips
 from stepvad.incidents.events import Event, Rules
@@ -172,9 +173,9 @@ def _texts(directory: Path) -> None:
         fps=FPS,
         threshold=2.5,
         model_sha256="0" * 64,
-        event=event,
+        **asdict(event),
     )
-    _put(directory, "event lines", "events.jsonl", f"{found.line()}\n{found.line()}\n".encode())
+    _put(directory, "event lines", "events.jsonl", (encode(found) + b"\n") * 2)
     _put(directory, "site settings", "site.toml", SITE.encode())
     _put(directory, "fleet settings", "fleet.toml", FLEET.encode())
 

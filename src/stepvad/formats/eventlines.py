@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from stepvad.calibration import Marked
 from stepvad.calibration.feedback import cut_out
 from stepvad.calibration.marks import Marks
+from stepvad.codec import Number, decode, encode
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
@@ -21,13 +23,13 @@ from stepvad.model.scoring import Scores
 from stepvad.poses import MAX_FPS, Clip
 from stepvad.windows import Sampling
 
-SCHEMA = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundEvent:
+class FoundEvent(Event):
     """An event of a clip, with everything needed to find it again."""
 
+    schema: Literal[1] = 1
+    """Version of the layout."""
     id: str
     clip: str
     camera: str | None
@@ -36,16 +38,9 @@ class FoundEvent:
     """Path of the model file."""
     poses: tuple[str, ...]
     """Files or directories that were scored; one of them contains the clip."""
-    fps: float
-    threshold: float
+    fps: Annotated[float, Meta(gt=0, lt=MAX_FPS)]
+    threshold: Number
     model_sha256: str
-    event: Event
-
-    def line(self) -> str:
-        """The event as one line of JSON."""
-        facts = {"schema": SCHEMA, **asdict(self)}
-        event = facts.pop("event")
-        return json.dumps(facts | event, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +75,7 @@ def find(
             fps=fps,
             threshold=rules.threshold,
             model_sha256=origin.model_sha256,
-            event=event,
+            **asdict(event),
         )
         for event in events.find(scores.windows, fps, rules, clip)
     ]
@@ -89,21 +84,22 @@ def find(
 def write(found: Iterable[FoundEvent], path: Path) -> None:
     """Write events atomically, one per line."""
     with replacing(path) as temporary:
-        text = "".join(f"{event.line()}\n" for event in found)
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_bytes(b"".join(encode(event) + b"\n" for event in found))
 
 
 def read(path: Path) -> dict[str, FoundEvent]:
     """The events of a file by their id."""
     found = {}
-    lines = (
-        files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
-        .decode("utf-8", errors="replace")
-        .splitlines()
-    )
-    for number, line in enumerate(lines, start=1):
+    data = files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
+    for number, line in enumerate(data.splitlines(), start=1):
         if line.strip():
-            event = _event(line, f"{path}, line {number}")
+            try:
+                event = decode(FoundEvent, line, "event")
+            except DataError as error:
+                raise DataError(
+                    f"{path}, line {number}: {error.problem}",
+                    hint="write the lines with: stepvad score MODEL POSES --events events.jsonl",
+                ) from error
             found[event.id] = event
     return found
 
@@ -132,7 +128,7 @@ def marks(
         for event in normal:
             if event.clip == clip.name:
                 span = Sampling.of(config, event.fps).span
-                own = cut_out(clip, event.event, event.fps, span)
+                own = cut_out(clip, event, event.fps, span)
                 cut[event.id] = replace(own, name=event.id, fps=event.fps)
     missing = [event.id for event in normal if event.id not in cut or not cut[event.id].n_poses]
     if missing:
@@ -140,40 +136,5 @@ def marks(
             f"{missing[0]}: expected its poses in the footage, got none",
             hint="name the pose files that were scored, after the model",
         )
-    alerts = {one.id: Marked(camera=one.camera or "", peak=one.event.peak) for one in normal}
+    alerts = {one.id: Marked(camera=one.camera or "", peak=one.peak) for one in normal}
     return Marks(normal=alerts, clips=cut, not_normal=not_normal)
-
-
-def _event(line: str, place: str) -> FoundEvent:
-    try:
-        facts = json.loads(line)
-        if facts["schema"] != SCHEMA:
-            raise ValueError(f"schema {facts['schema']!r:.40}")
-        numbers = [facts[name] for name in ("first_s", "last_s", "peak", "peak_s", "threshold")]
-        if not all(map(math.isfinite, numbers)) or not 0 < facts["fps"] < MAX_FPS:
-            raise ValueError("numbers that are not finite")
-        event = Event(
-            first_s=float(facts["first_s"]),
-            last_s=float(facts["last_s"]),
-            tracks=tuple(map(int, facts["tracks"])),
-            peak=float(facts["peak"]),
-            peak_s=float(facts["peak_s"]),
-            peak_track=int(facts["peak_track"]),
-        )
-        return FoundEvent(
-            id=str(facts["id"]),
-            clip=str(facts["clip"]),
-            camera=None if facts["camera"] is None else str(facts["camera"]),
-            model=str(facts["model"]),
-            poses=tuple(map(str, facts["poses"])),
-            fps=float(facts["fps"]),
-            threshold=float(facts["threshold"]),
-            model_sha256=str(facts["model_sha256"]),
-            event=event,
-        )
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise DataError(
-            f"{place}: expected an event of schema {SCHEMA}, got something else "
-            f"({str(error)[:200]})",
-            hint="write the lines with: stepvad score MODEL POSES --events events.jsonl",
-        ) from error
