@@ -137,4 +137,5 @@ def blank(chromium: Browser) -> Iterator[Page]:
     """An empty page; nothing that a test does with it makes it complain."""
     page = new_page(chromium)
     yield page
-    assert complaints(page) == []
+    said = complaints(page)
+    assert said == [], said

@@ -23,7 +23,7 @@ HEADERS = BEARER | {"Host": "127.0.0.1"}
 
 
 def operations(mill: Site, accounts: Accounts) -> list[Any]:
-    import schemathesis  # which takes seconds in every process that collects tests
+    import schemathesis  # takes seconds
 
     app = mill.app(accounts=accounts)
     schema: Any = schemathesis.openapi.from_asgi("/openapi.json", app, headers=HEADERS)
