@@ -42,8 +42,7 @@ from stepvad.site.background import TaskQueue
 from stepvad.site.event_writer import ChangeQueue
 from stepvad.site.explainer import ExplainedQueue
 from stepvad.site.mark_follower import LimitQueue
-from stepvad.site.scoring import ScoringQueues, ScoringStage
-from stepvad.site.watcher import Watcher
+from stepvad.site.scoring import ScoringQueues, ScoringStage, Watcher
 from stepvad.supervision.stages import Supervisor
 from studies.figures import cpu_s, resident_mb
 from tests.video.clips import h264_copy

@@ -21,7 +21,7 @@ from stepvad.incidents.events import Change, EventDetector, Rules, find, that_ma
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.site.watcher import Watcher
+from stepvad.site.scoring import Watcher
 from stepvad.stream import update_all
 
 RULES = Rules(threshold=2.0, release=0.5, min_s=0.2, gap_s=1.0)

@@ -25,7 +25,7 @@ from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
-from stepvad.site.watcher import Watcher
+from stepvad.site.scoring import Watcher
 from stepvad.stream import update_all
 from stepvad.windows import Windows, cut
 

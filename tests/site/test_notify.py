@@ -16,8 +16,7 @@ from stepvad.errors import ConfigError
 from stepvad.incidents.record import Record
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.delivery import SinkDelivery
-from stepvad.site.notifications.plan import NotificationRules, Scheduler
-from stepvad.site.notifications.planfile import load_plan, plan_file
+from stepvad.site.notifications.plan import NotificationRules, Scheduler, load_plan, plan_file
 from stepvad.site.notifications.words import Notice, NoticeWords
 from stepvad.site.sinks.notify import LONGEST_S, Notify
 from stepvad.site.store.eventstore import Store

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets as random_words
-from contextlib import suppress
-from pathlib import Path
 
 from stepvad.errors import ConfigError
 from stepvad.files.atomic import replacing
@@ -20,19 +18,8 @@ def token_of(settings: SiteSettings) -> str:
     if settings.web.token is not None:
         return secret(settings.web.token)
     path = settings.data / TOKEN
-    if _is_empty(path):
-        _make(path)
+    if not path.exists() or path.stat().st_size == 0:  # empty after a start on a full disk
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(path, ConfigError) as temporary:
+            temporary.write_text(random_words.token_urlsafe(24) + "\n", encoding="utf-8")
     return secret(f"file:{path}")
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether the token is missing or empty, as after a start on a full disk."""
-    with suppress(FileNotFoundError):
-        return path.stat().st_size == 0
-    return True
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with replacing(path, ConfigError) as temporary:
-        temporary.write_text(random_words.token_urlsafe(24) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from stepvad.intake.models import Loaded, Models
 from stepvad.intake.playback import open_scene
 from stepvad.settings.notify import BROWSERS
 from stepvad.settings.sections import CameraSettings, SiteSettings
-from stepvad.settings.tls import server_tls
+from stepvad.settings.web import server_tls
 from stepvad.site.notifications.people import target_of
 from stepvad.site.notifications.words import opens_here_only, page_address
 from stepvad.stream import Stream

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.incidents.camera_events import RecordChange
+from stepvad.incidents.camera_events import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.record import EndedBy, Record
 from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.intake.status import LiveStatus
@@ -24,10 +24,12 @@ from stepvad.site.event_writer import ChangeQueue, PendingChange
 from stepvad.site.explainer import EventPoses, ExplainedQueue
 from stepvad.site.mark_follower import LimitQueue
 from stepvad.site.recorder import Recorder
-from stepvad.site.watcher import CameraPeople, Watcher
-from stepvad.stream import update_each
+from stepvad.skeletons import COCO17, Skeleton
+from stepvad.stream import Stream, update_each
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
+from stepvad.video.people import People
+from stepvad.video.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,68 @@ BEFORE_S = 4.0
 DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
+
+
+class CameraPeople:
+    """Tracks the people of one camera; the tracker starts fresh with every connection."""
+
+    def __init__(
+        self, camera: str, rate: float, min_confidence: float, skeleton: Skeleton = COCO17
+    ) -> None:
+        self.camera, self.skeleton = camera, skeleton
+        self._rate, self._min_confidence = rate, min_confidence
+        self._wall0 = 0.0
+        self._tracker = Tracker()
+
+    def begin(self, wall0: float) -> None:
+        """Start a connection; its slot 0 is at wall-clock time `wall0`."""
+        self._wall0 = wall0
+        self._tracker.reset()
+
+    def wall(self, slot: int) -> float:
+        """Wall-clock time of a slot."""
+        return self._wall0 + slot / self._rate
+
+    def follow(self, people: People, slot: int) -> list[Pose]:
+        """Track the people of the image of a time slot with sufficient confidence."""
+        certain = people.certain(self._min_confidence)
+        return self._tracker.update(people.take(certain), time_s=slot / self._rate)
+
+    def sound(self, poses: Sequence[Pose]) -> list[Pose]:
+        """Poses with the expected number of joints; none if there are implausibly many people."""
+        if len(poses) > MOST_PEOPLE:
+            return []
+        return [pose for pose in poses if len(pose.keypoints) == self.skeleton.V]
+
+
+class Watcher(CameraPeople):
+    """Tracks the people of one camera, builds their windows and holds its events.
+
+    The `Stream` starts fresh with every connection too, so nothing spans two of them.
+    """
+
+    def __init__(
+        self, profile: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
+    ) -> None:
+        super().__init__(profile.camera, profile.rate, profile.min_confidence, skeleton)
+        self.events = CameraEvents(profile, next_epoch, skeleton)
+        self.stream = self._new_stream()
+
+    @property
+    def profile(self) -> CameraProfile:
+        """How the camera is watched at present."""
+        return self.events.profile
+
+    def begin(self, wall0: float) -> None:
+        """Start a connection; its slot 0 is at wall-clock time `wall0`."""
+        self.events.begin(wall0)
+        super().begin(wall0)
+        self.stream = self._new_stream()
+
+    def _new_stream(self) -> Stream:
+        profile = self.profile
+        return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
+
 
 ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 

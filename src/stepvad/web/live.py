@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from fastapi import WebSocket, WebSocketDisconnect
@@ -113,45 +113,22 @@ class Live:
 
 def people_of(frame: ScoredFrame, threshold: float | None) -> JsonObject:
     """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
-    return {
-        "n": frame.number,
-        "t": round(frame.wall, 2),
-        "size": frame.size,
-        "people": [
-            {
-                "id": pose.track_id,
-                "xy": [
-                    place
-                    for (x, y), sure in zip(
-                        pose.keypoints.round().astype(int).tolist(),
-                        pose.confidence.tolist(),
-                        strict=True,
-                    )
-                    for place in ((x, y) if sure >= SEEN else (None, None))
-                ],
-                "score": _score(frame.scores, pose.track_id),
-                "of": _share(frame.scores, pose.track_id, threshold),
-                **_doubt(frame.muted, pose.track_id),
-            }
-            for pose in frame.poses
-        ],
-    }
-
-
-def _score(scores: Mapping[int, float], track: int) -> float | None:
-    return None if track not in scores else round(scores[track], 2)
-
-
-def _doubt(muted: Mapping[int, float], track: int) -> dict[str, str]:
-    """Why a person is not judged, if they are not."""
-    if track not in muted:
-        return {}
-    return {"doubt": f"not judged: seen in {round(10 * muted[track])} of 10 frames"}
-
-
-def _share(scores: Mapping[int, float], track: int, threshold: float | None) -> float | None:
-    """A score relative to the threshold."""
-    return None if threshold is None or track not in scores else round(scores[track] / threshold, 3)
+    people: list[JsonObject] = []
+    for pose in frame.poses:
+        score, seen = frame.scores.get(pose.track_id), frame.muted.get(pose.track_id)
+        joints = zip(
+            pose.keypoints.round().astype(int).tolist(), pose.confidence.tolist(), strict=True
+        )
+        person: JsonObject = {
+            "id": pose.track_id,
+            "xy": [one for xy, sure in joints for one in (xy if sure >= SEEN else (None, None))],
+            "score": None if score is None else round(score, 2),
+            "of": None if score is None or threshold is None else round(score / threshold, 3),
+        }
+        if seen is not None:
+            person["doubt"] = f"not judged: seen in {round(10 * seen)} of 10 frames"
+        people.append(person)
+    return {"n": frame.number, "t": round(frame.wall, 2), "size": frame.size, "people": people}
 
 
 async def _listen(socket: WebSocket) -> None:

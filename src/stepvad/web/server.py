@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.settings.tls import server_tls
+from stepvad.settings.web import server_tls
 from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
 from stepvad.supervision.stages import Heartbeat
 from stepvad.web.connections import ConnectionLimit, HttpConnection

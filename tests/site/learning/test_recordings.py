@@ -16,10 +16,11 @@ from stepvad.site.learning.recordings import (
     amount_of,
     clip_without,
     find,
+    held_out,
     is_well_seen,
+    newest,
     spans_of,
 )
-from stepvad.site.learning.split import held_out, newest
 from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, name_of, record_clips
 from tests.site.records import record

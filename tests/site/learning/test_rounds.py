@@ -21,8 +21,7 @@ from stepvad.settings.file import load
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
-from stepvad.site.learning.recordings import Amount, find
-from stepvad.site.learning.split import held_out
+from stepvad.site.learning.recordings import Amount, find, held_out
 from stepvad.site.learning.versions import Learned, Versions, facts
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.eventstore import FILE_NAME, Store

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,16 @@ AGAIN_S = 600.0
 """Seconds until an unreadable file is tried again: it may be damaged, or the disk busy or away."""
 
 _STAMP = re.compile(r"(?P<camera>.+)-(?P<time>\d{8}T\d{6})-(?P<ms>\d{3})")
+
+
+BLOCK_S = 600.0
+"""Recordings of a camera that begin within ten minutes stay together: people linger."""
+MANY_BLOCKS = 12
+"""Below so many blocks, recordings are split one by one."""
+HOLD_OUT = 3
+"""One in so many blocks is held out."""
+FILE_HOURS = 1 / 30
+"""Hours of one recording, roughly: two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +183,38 @@ def amount_of(clip: Clip) -> Amount:
 def _amount(path: Path) -> Amount:
     clip = read_clip(path)
     return amount_of(clip) if is_well_seen(clip) else Amount()
+
+
+def newest(recordings: Sequence[Recording], hours: float) -> list[Recording]:
+    """Recordings of up to this many hours, spread evenly over all of their time."""
+    share = ceil(len(recordings) * FILE_HOURS / hours)
+    return [
+        one
+        for number, block in enumerate(_blocks(recordings))
+        if number % share == 0
+        for one in block
+    ]
+
+
+def held_out(recordings: Sequence[Recording]) -> list[Recording]:
+    """The recordings to calibrate on: whole blocks of time of each camera, if there are enough."""
+    held: list[Recording] = []
+    for camera in sorted({one.camera for one in recordings}):
+        own = [one for one in recordings if one.camera == camera]
+        blocks = [*_blocks(own)]
+        if len(blocks) < MANY_BLOCKS:
+            blocks = [[one] for one in own]
+        held += [one for block in blocks[HOLD_OUT - 1 :: HOLD_OUT] for one in block]
+    return held
+
+
+def _blocks(recordings: Sequence[Recording]) -> Iterator[list[Recording]]:
+    """Consecutive recordings that begin within `BLOCK_S`."""
+    block: list[Recording] = []
+    for one in recordings:
+        if block and one.begin - block[0].begin >= BLOCK_S:
+            yield block
+            block = []
+        block.append(one)
+    if block:
+        yield block

@@ -11,10 +11,12 @@ from pathlib import Path
 from stepvad.calibration import Calibration, file
 from stepvad.calibration.feedback import repeated
 from stepvad.calibration.footage import ScoredFootage
+from stepvad.calibration.promise import duration
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, StepvadError
 from stepvad.formats import read_clip
+from stepvad.incidents.events import find as find_events
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.poses import Clip
@@ -22,16 +24,16 @@ from stepvad.progress import Report, silent
 from stepvad.settings.learning import MODEL_NAME
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.explainer import unpacked
-from stepvad.site.learning.changes import changes
 from stepvad.site.learning.recordings import (
     Amount,
     Recording,
     amount_of,
     find,
+    held_out,
     is_well_seen,
+    newest,
     spans_of,
 )
-from stepvad.site.learning.split import held_out, newest
 from stepvad.site.learning.versions import Learned, Versions
 from stepvad.site.mark_follower import DIRECTORY as MARKS
 from stepvad.site.mark_follower import promise_words
@@ -190,3 +192,38 @@ def _learned(
         is_provisional=not threshold.is_promised,
         changed="",
     )
+
+
+def changes(
+    before: Learned | None,
+    after: Learned,
+    detector: Detector,
+    calibration: Calibration,
+    judged: JudgedEvents,
+) -> str:
+    """What it learned from, its promise, and what becomes of the alerts that were judged."""
+    amount = after.fitted + after.measured
+    seen = f"Learned from {duration(amount.hours)} of motion and {amount.people} tracks of people"
+    if before is not None:
+        seen += f" (before: {duration((before.fitted + before.measured).hours)})"
+    said = [seen, f"Threshold: {after.words}"]
+    normal, right = judged.marked("normal"), judged.marked("right")
+    if normal:
+        quiet = len(normal) - _raised(normal, detector, calibration)
+        said.append(f"{quiet} of {len(normal)} alerts marked as normal would not come again")
+    if right:
+        again = _raised(right, detector, calibration)
+        said.append(f"{again} of {len(right)} right alerts would come again")
+    return ". ".join(said) + "."
+
+
+def _raised(clips: Sequence[Clip], detector: Detector, calibration: Calibration) -> int:
+    """Number of clips in which the model still finds an event."""
+    raised = 0
+    for clip in clips:
+        try:
+            windows = detector.score(clip).windows
+        except StepvadError:  # too short for a window
+            continue
+        raised += bool([*find_events(windows, clip.rate(), calibration.rules, clip)])
+    return raised

@@ -1,12 +1,15 @@
-"""When a message about an event is due: quiet hours, hourly limit, repeats; no clock, no file."""
+"""When a message about an event is due (quiet hours, limits, repeats), and the plan on disk."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from stepvad.codec import Count
+from stepvad.files import statefile
 from stepvad.incidents.hours import WatchHours
 from stepvad.settings.notify import NotifySettings
 
@@ -19,6 +22,10 @@ WORDS_S = 4.0
 HOUR_S = 3600.0
 MOST_EVENTS = 2000
 """Events remembered; beyond that the oldest are forgotten."""
+
+DIRECTORY = "notifications"
+"""Directory in the data directory of a site."""
+MAX_BYTES = 1 << 20
 
 NotificationKind = Literal["new", "again", "over"]
 
@@ -203,3 +210,18 @@ class Scheduler:
         """That an event is over is said at once or not at all."""
         events = (replace(one, over_due=False) for one in plan.events)
         return replace(plan, events=tuple(one for one in events if not one.is_done))
+
+
+def plan_file(data: Path, sink: str) -> Path:
+    """The file of a sink; its name must be unique among sinks."""
+    return data / DIRECTORY / (re.sub(r"[^A-Za-z0-9_-]", "-", sink) + ".json")
+
+
+def load_plan(path: Path) -> NotificationPlan:
+    """The plan as it was saved; an empty one if there is none or it is damaged.
+
+    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
+    """
+    lost = "due messages are forgotten, and repeats and limits start afresh"
+    found = statefile.read(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
+    return NotificationPlan() if found is None else found

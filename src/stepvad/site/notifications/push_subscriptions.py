@@ -18,7 +18,7 @@ from stepvad.accounts.database import FILE_NAME as ACCOUNTS
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
-from stepvad.site.notifications.planfile import DIRECTORY
+from stepvad.site.notifications.plan import DIRECTORY
 
 if TYPE_CHECKING:
     from apprise.utils.pem import ApprisePEMController

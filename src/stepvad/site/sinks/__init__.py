@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepvad.incidents.sink import Sink
 from stepvad.site.notifications.people import sink_names, target_of, words_of
-from stepvad.site.notifications.plan import NotificationRules, Scheduler
-from stepvad.site.notifications.planfile import plan_file
+from stepvad.site.notifications.plan import NotificationRules, Scheduler, plan_file
 from stepvad.site.sinks.notify import Notify, ReviewedEvents
 
 if TYPE_CHECKING:

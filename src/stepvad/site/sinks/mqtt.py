@@ -8,6 +8,7 @@ import secrets as random_words
 import ssl
 import threading
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from stepvad.codec import decode, encode
@@ -17,7 +18,6 @@ from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
 from stepvad.intake.load import LoadState
 from stepvad.intake.status import CaptureState
-from stepvad.site.sinks import homeassistant
 from stepvad.supervision.logs import Repeats
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Mqtt:
 
     def _announce(self, camera: str) -> None:
         """Publish the Home Assistant discovery messages of a camera."""
-        told = homeassistant.topics(self._prefix, self._discovery, self._site, camera)
+        told = discovery_topics(self._prefix, self._discovery, self._site, camera)
         for topic, payload in told.items():
             self._client.publish(topic, payload, QOS, retain=True)
 
@@ -235,4 +235,51 @@ def _reviewed(event: Record) -> JsonObject:
         "end_time": event.end_time,
         "severity": event.severity,
         "data": {"detections": [event.id], "objects": [event.label], "zones": list(event.zones)},
+    }
+
+
+def discovery_topics(prefix: str, discovery: str, site: str, camera: str) -> dict[str, str]:
+    """The retained messages by which Home Assistant discovers one camera, by topic."""
+    state = f"{prefix}/{camera}"
+    node = f"stepvad_{site}_{camera}"
+    site_is_up = {"topic": f"{prefix}/available"}
+    camera_is_up = {
+        "topic": f"{state}/status",
+        "value_template": "{{ 'online' if value == 'online' else 'offline' }}",
+    }
+    while_up = {"availability": [site_is_up, camera_is_up], "availability_mode": "all"}
+    hidden = {"entity_category": "diagnostic"}
+    device = {
+        "identifiers": [node],
+        "name": f"{site} {camera}",
+        "manufacturer": "stepvad",
+        "model": "camera",
+        "sw_version": version("stepvad"),
+    }
+    anomaly = {"name": "Anomaly", "device_class": "problem", **while_up}
+    connection = {
+        "name": "Connection",
+        "device_class": "connectivity",
+        **hidden,
+        "value_template": "{{ 'ON' if value == 'online' else 'OFF' }}",
+        "availability": [site_is_up],
+    }
+    overloaded = {
+        "name": "Overloaded",
+        "device_class": "problem",
+        **hidden,
+        **while_up,
+        "value_template": "{{ 'OFF' if value == 'ok' else 'ON' }}",
+    }
+    sensors = {
+        "anomaly": anomaly | {"payload_on": "ON", "payload_off": "OFF"},
+        "status": connection,
+        "load": overloaded,
+    }
+    return {
+        f"{discovery}/binary_sensor/{node}/{topic}/config": json.dumps(
+            facts
+            | {"unique_id": f"{node}_{topic}", "state_topic": f"{state}/{topic}", "device": device}
+        )
+        for topic, facts in sensors.items()
     }

@@ -11,8 +11,7 @@ from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import statefile
 from stepvad.incidents.sink import DeliveryError
-from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler
-from stepvad.site.notifications.planfile import load_plan
+from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler, load_plan
 from stepvad.site.notifications.targets import Target
 from stepvad.site.notifications.words import NoticeWords
 from stepvad.supervision.backoff import Backoff

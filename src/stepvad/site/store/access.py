@@ -21,9 +21,7 @@ def open_store(data: Path) -> Iterator[Store]:
 
 def file_sizes(data: Path) -> dict[Path, int]:
     """Size in bytes of each entry of a data directory; directories include all files below."""
-    return {path: _size(path) for path in sorted(data.iterdir())}
-
-
-def _size(path: Path) -> int:
-    inside = [path] if path.is_file() else path.rglob("*")
-    return sum(one.stat().st_size for one in inside if one.is_file())
+    return {
+        path: sum(one.stat().st_size for one in (path, *path.rglob("*")) if one.is_file())
+        for path in sorted(data.iterdir())
+    }
