@@ -198,10 +198,12 @@ def test_a_cluster_that_a_sweep_started_ends_with_it(
 ) -> None:
     program = (
         "import sys; from stepvad.cli import main; "
-        "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
+        "sys.argv = ['stepvad', 'compare', *sys.argv[1:]]; main()"
     )
-    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "3", "--executor", "ray"]
-    words += ["--K", "12", "--width", "16", "--max-steps", "200", "--jobs", "2"]
+    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "3"]
+    (tmp_path / "ray.toml").write_text('K = 12\nexecutor = "ray"\n')
+    words += ["--settings", tmp_path / "ray.toml", "--width", "16"]
+    words += ["--max-steps", "200", "--jobs", "2"]
     mark = f"STEPVAD_TEST_MARK={tmp_path}"
     process = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)],

@@ -141,7 +141,7 @@ def test_the_copy_button_takes_commands_alone(chromium: Browser, built: Path) ->
         "code.removeAttribute('data-md-copying'); return text.trim(); })"
     )
     assert copied[0] == "pip install 'stepvad[train,plots]'"
-    assert copied[1].splitlines()[0] == "stepvad benchmark walkers people"
+    assert copied[1].splitlines()[0] == "stepvad walkers people"
     assert "$" not in "".join(copied)
     assert "AUROC" not in "".join(copied)
 

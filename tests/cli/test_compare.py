@@ -9,14 +9,15 @@ import pytest
 
 from tests.cli.conftest import Command
 
-QUICK = ("--K", "12", "--width", "16", "--max-steps", "4", "--seeds", "1", "--frames", "covered")
+SETTINGS = Path(__file__).with_name("quick.toml")
+QUICK = ("--settings", SETTINGS, "--width", "16", "--max-steps", "4", "--seeds", "1")
 
 
 def test_compare_prints_the_table_and_writes_it(
     stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
     results, table = tmp_path / "results", tmp_path / "table.csv"
-    words = ("benchmark", "compare", people, results, "--methods", "mahalanobis,knn", *QUICK)
+    words = ("compare", people, results, "--methods", "mahalanobis,knn", *QUICK)
     run = stepvad(*words, "--table", table)
     assert run.code == 0, run.err
     assert "PCA/kNN times confidence" in run.out
@@ -38,7 +39,7 @@ def test_compare_prints_the_table_and_writes_it(
 def test_compare_refuses_a_name_nobody_knows(
     stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
-    run = stepvad("benchmark", "compare", people, tmp_path / "r", "--methods", "step,stepp")
+    run = stepvad("compare", people, tmp_path / "r", "--methods", "step,stepp")
     assert run.code == 1
     assert "error: method: expected one of step, step-unweighted" in run.err
 
@@ -47,7 +48,8 @@ def test_compare_on_ray_without_ray_names_the_extra(
     stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    run = stepvad("benchmark", "compare", people, tmp_path / "r", "--executor", "ray")
+    (tmp_path / "ray.toml").write_text('executor = "ray"\n')
+    run = stepvad("compare", people, tmp_path / "r", "--settings", tmp_path / "ray.toml")
     assert run.code == 1
     assert "error: executor ray needs the ray extra" in run.err
     assert "hint: pip install 'stepvad[ray]'" in run.err
@@ -89,7 +91,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 def test_compare_takes_a_method_and_data_of_ones_own(stepvad: Command, own_module: str) -> None:
     names = f"mahalanobis,{own_module}:crowd"
-    words = ("benchmark", "compare", f"{own_module}:street", "r", "--methods", names, *QUICK)
+    words = ("compare", f"{own_module}:street", "r", "--methods", names, *QUICK)
     run = stepvad(*words, "--table", "table.csv")
     assert run.code == 0, run.err
     assert "street (%)" in run.out
@@ -119,7 +121,7 @@ def test_compare_says_what_is_wrong_with_ones_own(
     stepvad: Command, own_module: str, data: str, method: str, said: str
 ) -> None:
     names = (data.replace("{}", own_module), "r", "--methods", method.replace("{}", own_module))
-    run = stepvad("benchmark", "compare", *names, *QUICK)
+    run = stepvad("compare", *names, *QUICK)
     assert run.code == 1
     assert said.replace("{}", own_module) in run.err
     assert "hint: " in run.err

@@ -76,7 +76,7 @@ def test_no_words_show_the_help_and_version_the_version(stepvad: Command) -> Non
 
 def test_walkers_are_written_where_asked(stepvad: Command, tmp_path: Path) -> None:
     words = ("--train-clips", "1", "--test-clips", "1", "--seed", "5")
-    run = stepvad("benchmark", "walkers", tmp_path / "w", *words)
+    run = stepvad("walkers", tmp_path / "w", *words)
     assert run.out.strip() == str(tmp_path / "w")
     assert len(list((tmp_path / "w").rglob("*.json"))) == 2
 
@@ -90,13 +90,13 @@ def test_a_target_of_no_known_layout_is_refused(
     assert not (tmp_path / "out.txt").exists()
     taken = tmp_path / "taken"
     taken.write_text("")
-    assert "error: " in stepvad("benchmark", "walkers", taken).err
+    assert "error: " in stepvad("walkers", taken).err
 
 
 def test_walkers_are_drawn_where_asked(stepvad: Command, tmp_path: Path) -> None:
     words = ("--train-clips", "0", "--test-clips", "0", "--contact-sheet", tmp_path / "sheet.png")
-    assert stepvad("benchmark", "walkers", tmp_path / "w", *words).code == 0
+    assert stepvad("walkers", tmp_path / "w", *words).code == 0
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
-    lost = stepvad("benchmark", "walkers", tmp_path / "v", *words[:-1], tmp_path / "no" / "x.png")
+    lost = stepvad("walkers", tmp_path / "v", *words[:-1], tmp_path / "no" / "x.png")
     assert lost.code == 1
     assert not (tmp_path / "v").exists()

@@ -84,7 +84,7 @@ def test_intervals_hold_the_figure_and_classes_are_told_apart(
     assert "95 % over clips" in stepvad(*words).out
 
 
-def test_floor_smoothing_and_aggregation_can_be_chosen(
+def test_smoothing_and_aggregation_can_be_chosen(
     stepvad: Command, model: Path, people: Path
 ) -> None:
     def rows(*words: str) -> list[dict[str, object]]:
@@ -94,7 +94,6 @@ def test_floor_smoothing_and_aggregation_can_be_chosen(
     default = rows()
     assert rows("--aggregation", "max") == default
     assert rows("--aggregation", "sum") != default
-    assert rows("--floor", "per_clip") != default
     assert rows("--frame-sigma", "40") != default
 
 

@@ -1,4 +1,4 @@
-"""`benchmark reproduce` as a process: killed in the middle of a training, it resumes."""
+"""`reproduce` as a process: killed in the middle of a training, it resumes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ EPOCHS = 40
 
 
 def reproduce(name: str, data: Path, directory: Path) -> list[str | Path]:
-    words: Sequence[str | Path] = ("benchmark", "reproduce", name, "--data", data)
+    (directory / "trial.toml").write_text(f"epochs = {EPOCHS}\nwidth = 16\n")
+    words: Sequence[str | Path] = ("reproduce", name, "--data", data)
     words = (*words, "--results", directory / "results", "--table", directory / "table.csv")
-    words = (*words, "--runs", "2", "--epochs", str(EPOCHS), "--width", "16", "--device", "cpu")
+    words = (*words, "--runs", "2", "--settings", directory / "trial.toml")
     return [sys.executable, "-m", "stepvad", *words]
 
 

@@ -118,9 +118,9 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
 ) -> None:
     program = (
         "import sys; from stepvad.cli import main; "
-        "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
+        "sys.argv = ['stepvad', 'compare', *sys.argv[1:]]; main()"
     )
-    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "4", "--K", "12"]
+    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "4"]
     words += ["--width", "16", "--max-steps", "200"]
     first = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)],
@@ -141,7 +141,7 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
     kept = {file: file.stat().st_mtime_ns for file in tmp_path.glob("r/*.parquet")}
     assert 1 <= len(kept) < 4
     assert all(pq.read_table(file).num_rows for file in kept)
-    assert stepvad("benchmark", "compare", *words).code == 0
+    assert stepvad("compare", *words).code == 0
     assert len([*tmp_path.glob("r/*.parquet")]) == 4
     assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
 

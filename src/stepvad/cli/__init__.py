@@ -10,13 +10,13 @@ from typing import Any
 import typer
 
 from stepvad.cli.archive import archive
-from stepvad.cli.benchmark import benchmark
-from stepvad.cli.evaluate import evaluate
+from stepvad.cli.evaluate import evaluate, walkers
 from stepvad.cli.events import events
 from stepvad.cli.extract import extract, models
 from stepvad.cli.files import convert, export, inspect
 from stepvad.cli.fit import calibrate, fit
 from stepvad.cli.fleet import fleet
+from stepvad.cli.research import compare, reproduce
 from stepvad.cli.score import explain, overlay, report, score
 from stepvad.cli.terminal import say, say_error
 from stepvad.cli.users import users
@@ -41,7 +41,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
     Train a model on synthetic people, and measure it:
 
-        stepvad benchmark walkers people
+        stepvad walkers people
 
         stepvad fit people/pose/train -o model.safetensors
 
@@ -63,7 +63,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         *(export, archive),
     ),
     "A site": (watch, events, users),
-    "Research": (evaluate, benchmark),
+    "Research": (evaluate, compare, reproduce, walkers),
     "Many sites": (fleet,),
 }
 """Commands and groups of commands by what they are for, in their usual order of use."""

@@ -1,4 +1,4 @@
-"""stepvad evaluate: AUROC, AP and EER on labelled clips."""
+"""stepvad evaluate, walkers: AUROC, AP and EER on labelled clips; synthetic ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import DEFAULT_ENGINE, EngineOptions, SplitName, on_engine
-from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
+from stepvad.cli.options import DataSeed, EngineOptions, RuntimeName, SplitName, on_engine
+from stepvad.cli.terminal import (
+    AsJson,
+    ModelFile,
+    check_output,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+)
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
@@ -33,27 +41,11 @@ DatasetArgument = Annotated[
         help="Data set: poses under pose/test and labels under gt, trajectories, or box tracks."
     ),
 ]
-LayoutOption = Annotated[
-    Literal[
-        "auto",
-        "shanghaitech",
-        "ubnormal",
-        "msad",
-        "poselift",
-        "boxes",
-        "hr-shanghaitech",
-        "hr-avenue",
-    ],
-    typer.Option(help="Layout of the data set."),
-]
 Placements = Annotated[
     str,
     typer.Option(
         help="Frames that get a window's score: `latest`, `center`, `backtrack`, `backtrack_max`."
     ),
-]
-FloorOption = Annotated[
-    Literal["global", "per_clip"], typer.Option(help="Score of frames without a person.")
 ]
 AggregationName = Annotated[
     str | None, typer.Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
@@ -82,7 +74,6 @@ class ProtocolOptions:
     """How window scores become frame scores."""
 
     placements: Placements = "latest,backtrack"
-    floor: FloorOption = "global"
     aggregation: AggregationName = None
     frame_sigma: FrameSigma = None
     smoothing: SmoothingOption = None
@@ -97,11 +88,10 @@ def evaluate(
     data: DatasetArgument,
     *,
     split: SplitName = "full",
-    layout: LayoutOption = "auto",
     protocol: ProtocolOptions = AS_THE_PAPER,
     method: ScoredFramesOption = "model",
     intervals: Intervals = False,
-    engine: EngineOptions = DEFAULT_ENGINE,
+    runtime: RuntimeName = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on labelled clips: AUROC, AP and EER over the frames of all clips.
@@ -124,35 +114,33 @@ def evaluate(
     from stepvad.evaluation.protocol import score_clips, tabulate_dataset, with_motion
     from stepvad.evaluation.scorers import shortest_window
 
-    detector = on_engine(baselines.load(model), engine)
-    dataset = open_dataset(data, split=split, layout=layout)
+    detector = on_engine(baselines.load(model), EngineOptions(runtime))
+    dataset = open_dataset(data, split=split)
     dataset = replace(
         dataset,
         frame_sigma=(dataset.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma),
         smoothing=protocol.smoothing or dataset.smoothing,
     )
     chosen = _aggregation(protocol.aggregation, detector.config)
-    places, floor = _placements(protocol.placements), protocol.floor
+    places = _placements(protocol.placements)
     with progress_bars() as report:
         clips = score_clips(detector, dataset, aggregation=chosen, report=report)
         clips = with_motion(clips, dataset, last=shortest_window(detector))
-    other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
-    result, beside = (
-        tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
-    )
+    result = tabulate_dataset(clips, dataset, placements=places)
+    beside = tabulate_dataset(clips, dataset, placements=places, floor="per_clip")
     scored: ScorerName = "detector" if method == "model" else method
     result.row(method=scored, placement=places[0])  # raises if there are no such scores
     sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
-        print_json({floor: asdict(result), other: asdict(beside), **extra})
+        print_json({"global": asdict(result), "per_clip": asdict(beside), **extra})
         return
     fitted = "views" if detector.config.views else baselines.method_of(detector)
     title = method if method != "model" else fitted
-    _print_rows(f"{title} on {dataset.name}", result, beside, other, scored)
+    _print_rows(f"{title} on {dataset.name}", result, beside, scored)
     if sure:
         _print_intervals(sure)
-    _say_what_stands_behind(dataset, result, floor)
+    _say_what_stands_behind(dataset, result)
 
 
 def _print_intervals(lines: list[SureRow]) -> None:
@@ -172,9 +160,7 @@ def _print_intervals(lines: list[SureRow]) -> None:
     print_table("how sure, and which anomalies (AUROC, %)", columns, rows)
 
 
-def _print_rows(
-    name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: ScorerName
-) -> None:
+def _print_rows(name: str, result: Evaluation, beside: Evaluation, method: ScorerName) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
     found = {_key(row, row.method): row.auroc for row in result.rows}
     trivial = [*dict.fromkeys(row.method for row in result.rows if row.method != "detector")]
@@ -192,11 +178,11 @@ def _print_rows(
         if row.method == method
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    others = [f"{other_floor.replace('_', '-')} floor", *trivial]
+    others = ["per-clip floor", *trivial]
     print_table(f"{name} (%)", [*columns, *others], rows)
 
 
-def _say_what_stands_behind(dataset: Dataset, result: Evaluation, floor: str) -> None:
+def _say_what_stands_behind(dataset: Dataset, result: Evaluation) -> None:
     covered = ", ".join(f"{n:,} {NAMES[where]}" for where, n in result.n_covered.items())
     say(
         f"{result.n_clips} clips, {result.n_frames:,} frames, {result.n_counted:,} counted, "
@@ -204,7 +190,7 @@ def _say_what_stands_behind(dataset: Dataset, result: Evaluation, floor: str) ->
     )
     sigmas = f"{dataset.frame_sigma:g} frames ({dataset.person_sigma:g} for each person first)"
     over = "all frames" if dataset.smoothing == "filled" else "the frames with a score"
-    say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: {floor.replace('_', '-')}")
+    say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: global")
 
 
 def _key(row: ResultRow, method: str) -> tuple[str, str, bool, str]:
@@ -228,3 +214,38 @@ def _aggregation(text: str | None, config: Config) -> Aggregation | None:
         return None
     value = int(text) if text.isdecimal() else text
     return replace(config, aggregation=value).aggregation  # type: ignore[arg-type]  # it checks
+
+
+def walkers(
+    directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
+    *,
+    train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
+    test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 14,
+    seed: DataSeed = 0,
+    contact_sheet: Annotated[
+        Path | None, typer.Option(help="Draw sample motions to this .png file.")
+    ] = None,
+) -> None:
+    """Write a small synthetic data set: people who walk and stand, and some who act abnormally.
+
+    Ready to fit and evaluate:
+
+        stepvad walkers people
+
+    In six of seven test clips someone runs, falls, cycles, walks backwards, crouches or fights.
+    The layout is that of ShanghaiTech: pose/train, pose/test, gt/test_frame_mask; gt/classes.csv
+    lists the class of each anomaly.
+    """
+    from stepvad.evaluation.walkers import write_dataset
+
+    if contact_sheet is not None:
+        from stepvad.evaluation.walkers.sheet import strips
+        from stepvad.plots.contact_sheet import draw_contact_sheet
+
+        check_output(contact_sheet)
+        draw_contact_sheet(strips(seed=seed), contact_sheet)
+    with progress_bars() as report:
+        write_dataset(
+            directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
+        )
+    typer.echo(directory)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
+import msgspec
 import typer
 
 from stepvad.cli.terminal import notes_of, say
@@ -18,6 +19,8 @@ from stepvad.errors import ConfigError, StepvadError
 from stepvad.progress import Report
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from stepvad.calibration import Calibration, Threshold
     from stepvad.detector import Detector
     from stepvad.evaluation.baselines import Fitted
@@ -43,16 +46,10 @@ TrainingPoses = Annotated[
 CalibratedCameraOption = Annotated[
     str | None, typer.Option(help="Camera of the clip, if the calibration has several.")
 ]
+Others = TypeVar("Others", bound="DataclassInstance")
 SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="TOML file with further settings: fields of `Config`."),
-]
-PlacementName = Annotated[
-    Literal["latest", "center", "backtrack"], typer.Option(help="As in `evaluate`.")
-]
-Smoothed = Annotated[bool, typer.Option(help="Apply the data set's smoothing.")]
-FrameNames = Annotated[
-    Literal["all", "covered", "one-person"], typer.Option(help="Frames to measure.")
 ]
 SplitName = Annotated[
     Literal["full", "hr", "st", "ub", "validation"],
@@ -83,10 +80,6 @@ TableFile = Annotated[
     Path | None, typer.Option("--table", help="Table file: .csv, otherwise Markdown.")
 ]
 ContactSheet = Annotated[Path | None, typer.Option(help="Draw sample motions to this .png file.")]
-Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
-MaxSteps = Annotated[int, typer.Option(help="Training steps.")]
-LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Fits per trained method.")]
 FitJobsOption = Annotated[int, typer.Option(min=1, help="Fits to run in parallel.")]
 ExecutorName = Annotated[
     Literal["processes", "ray"],
@@ -151,7 +144,20 @@ def configured(base: Config, file: Path | None, **options: Any) -> Config:
 
     A number of epochs lifts a limit on the steps.
     """
-    stated = {} if file is None else _read_settings(file)
+    return configured_with(base, file, NoOthers(), **options)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NoOthers:
+    """The rare settings of a command that has none."""
+
+
+def configured_with(
+    base: Config, file: Path | None, others: Others, **options: Any
+) -> tuple[Config, Others]:
+    """The same, and the command's own rare settings, which are keys of the file, too."""
+    stated = {} if file is None else _read_settings(file, others)
+    own = {name: stated.pop(name) for name in get_type_hints(type(others)) if name in stated}
     given = {name: value for name, value in options.items() if value is not None}
     if "epochs" in stated | given:
         base = replace(base, max_steps=None)
@@ -159,11 +165,11 @@ def configured(base: Config, file: Path | None, **options: Any) -> Config:
         base = replace(base, **stated)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.problem}", hint=error.hint) from None
-    return replace(base, **given)
+    return replace(base, **given), replace(others, **own)
 
 
-def _read_settings(file: Path) -> dict[str, Any]:
-    """The settings in a TOML file, whose keys are fields of `Config`."""
+def _read_settings(file: Path, others: Any) -> dict[str, Any]:
+    """The settings in a TOML file: fields of `Config`, which checks them, or of `others`."""
     try:
         stated = tomllib.loads(file.read_text("utf-8"))
     except ValueError as error:  # no TOML, or no UTF-8
@@ -171,16 +177,28 @@ def _read_settings(file: Path) -> dict[str, Any]:
             f"{file}: expected settings in TOML, got: {error}",
             hint="one setting a line, as learning_rate = 5e-4",
         ) from None
-    known = {one.name for one in fields(Config)} - {"view", "views"}
-    for name in stated:
+    own = get_type_hints(type(others))
+    known = {one.name for one in fields(Config)} - {"view", "views"} | own.keys()
+    for name, value in stated.items():
         if name not in known:
             raise ConfigError(
-                f"{file}: {name}: expected a setting of a model, got an unknown name",
+                f"{file}: {name}: expected a known setting, got an unknown name",
                 hint=f"the settings are {', '.join(sorted(known, key=str.lower))}",
             )
+        if name in own:
+            stated[name] = _checked(value, own[name], f"{file}: {name}")
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
     }
+
+
+def _checked(value: object, kind: Any, where: str) -> object:
+    """A value of this type; a whole number is a number, too."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        words = ", ".join(map(str, get_args(kind))) or kind.__name__
+        raise ConfigError(f"{where}: expected {words}, got {value!r}") from None
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:

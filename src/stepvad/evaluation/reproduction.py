@@ -55,10 +55,9 @@ POSES = "*_alphapose_tracked_person.json"
 HUMAN_RELATED = Path("hr_bool_masks") / "testing" / "test_frame_mask"
 
 
-def config(name: PaperDataset, *, epochs: int | None = None, width: int | None = None) -> Config:
-    """The paper's settings for a data set; other epochs or width depart from the paper."""
-    base = Config(learning_rate=SETUPS[name].learning_rate)
-    return replace(base, epochs=epochs or base.epochs, width=width or base.width)
+def config(name: PaperDataset) -> Config:
+    """The paper's settings for a data set."""
+    return Config(learning_rate=SETUPS[name].learning_rate)
 
 
 def experiments(name: PaperDataset, settings: Config, runs: int) -> list[Experiment]:
@@ -78,11 +77,8 @@ def experiments(name: PaperDataset, settings: Config, runs: int) -> list[Experim
 
 def deviations(name: PaperDataset, settings: Config, runs: int, dataset: Dataset) -> list[str]:
     """Descriptions of the settings that differ from the paper."""
-    own, found = config(name), []
-    for setting in ("epochs", "width"):
-        ours, theirs = getattr(settings, setting), getattr(own, setting)
-        if ours != theirs:
-            found.append(f"{setting} {ours} instead of {theirs}")
+    own, ours = config(name).facts(), settings.facts()
+    found = [f"{key} {ours[key]} instead of {own[key]}" for key in own if ours[key] != own[key]]
     if runs != RUNS:
         found.append(f"runs {runs} instead of {RUNS}")
     if len(dataset.labels) != SETUPS[name].test_clips:
@@ -133,7 +129,7 @@ def check(name: PaperDataset, root: Path) -> None:
     if layout != name:
         raise DataError(
             f"{root}: expected a data set laid out as {name}, got one laid out as {layout}",
-            hint=f"name it: stepvad benchmark reproduce {layout}" if layout in SETUPS else "",
+            hint=f"name it: stepvad reproduce {layout}" if layout in SETUPS else "",
         )
     abnormal = [*(root / "pose" / "train").glob("abnormal_*")] if name == "ubnormal" else []
     if abnormal:

@@ -180,8 +180,8 @@ def run_epoch(
     state.epoch += 1
 
 
-def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float, Weights]:
-    """Median seconds per step on batches of `n_windows` of noise, and the final weights.
+def time_steps(n_windows: int, config: Config, compute: Compute) -> float:
+    """Median seconds per step on batches of `n_windows` of noise.
 
     Compiled if training for `config.max_steps` would be; the untimed warm-up steps do that.
     """
@@ -196,12 +196,7 @@ def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float,
         lambda _: ends.append(time.perf_counter()),
     )
     seconds = np.diff(ends)[WARM_STEPS - 1 :]
-    return float(np.median(seconds)), to_numpy(state.ema.state_dict())
-
-
-def has_cuda() -> bool:
-    """Whether torch finds a CUDA device here."""
-    return torch.cuda.is_available()
+    return float(np.median(seconds))
 
 
 def _check_finite(loss: float, step: int) -> None:
