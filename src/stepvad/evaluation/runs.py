@@ -21,7 +21,7 @@ try:
     import pyarrow as pa
     import pyarrow.parquet as pq
 except ImportError as error:
-    raise MissingExtraError("benchmark", "parquet") from error
+    raise MissingExtraError("a table of results", "parquet") from error
 
 KEY = b"stepvad"
 """Metadata key of the scores' origin."""
