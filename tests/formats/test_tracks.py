@@ -283,28 +283,34 @@ def test_rows_of_a_clip_stand_together(tmp_path: Path) -> None:
 
 def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
     said = error_of(tmp_path, with_header(header(format=2)))
-    assert "metadata: expected track format 1, got 2" in said
+    assert "metadata: expected version 1, got 2" in said
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"{", "expected JSON, got"),
-        ([], "metadata: expected format, skeleton (name, joints, bones) and clips"),
-        (header(format=True), "metadata: expected format"),
-        (header(format=0), "expected track format 1, got 0"),
-        (header(skeleton=None), "metadata: expected format"),
-        (header(clips=[]), "metadata: expected format"),
+        ([], "metadata: expected an object, got list"),
+        (header(format=True), "metadata: expected version 1, got True"),
+        (header(format=0), "expected version 1, got 0"),
+        (header(skeleton=None), "metadata: expected an object as skeleton, got None"),
+        (header(clips=[]), "metadata: expected an object as clips, got list"),
         (header(skeleton={"name": "x", "joints": [], "bones": []}), "expected at least one joint"),
-        (header(skeleton={"name": "x", "joints": [1], "bones": []}), "expected joint names"),
-        (header(skeleton={"name": "x", "joints": ["a"], "bones": [[0]]}), "expected a bone as two"),
+        (
+            header(skeleton={"name": "x", "joints": [1], "bones": []}),
+            "text as skeleton.joints[0]",
+        ),
+        (
+            header(skeleton={"name": "x", "joints": ["a"], "bones": [[0]]}),
+            "length 2 as skeleton.bones[0]",
+        ),
         (header(skeleton={"name": "x", "joints": ["a"], "bones": [[0, 1]]}), "bones must join"),
         (header(skeleton={"name": "x", "joints": ["a"], "bones": []}), "expected 1 numbers in x"),
         (header(clips={}), "clip 'a': expected only clips that the file's metadata lists"),
-        (header(clips={"a": {}}), "metadata of clip 'a': expected fps"),
-        (header(clips={"a": {"fps": 0, "n_frames": 9}}), "metadata of clip 'a': expected fps"),
-        (header(clips={"a": {"fps": "5", "n_frames": 9}}), "metadata of clip 'a': expected fps"),
-        (header(clips={"a": {"fps": None, "n_frames": -9}}), "metadata of clip 'a': expected fps"),
+        (header(clips={"a": {}}), "metadata: expected clips['a'].fps, got none"),
+        (header(clips={"a": {"fps": 0, "n_frames": 9}}), "as clips['a'].fps, got 0"),
+        (header(clips={"a": {"fps": "5", "n_frames": 9}}), "as clips['a'].fps, got '5'"),
+        (header(clips={"a": {"fps": None, "n_frames": -9}}), "clips['a'].n_frames, got -9"),
         (header(clips={"a": {"fps": None, "n_frames": 10**17}}), "expected up to 10,000,"),
         (header(clips={"a": {"fps": None, "n_frames": 5}}), "expected frames below 5, got 6"),
     ],

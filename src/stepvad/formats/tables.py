@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.codec import encode
 from stepvad.errors import DataError
 from stepvad.formats import parquetfile, trackrows, tracks
 from stepvad.formats.jsonfile import parse, shown, whole_number
@@ -50,7 +51,7 @@ def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
     schema = trackrows.schema(header.skeleton.V, pyarrow)
     groups = [*tracks.row_groups(several, header, schema, pyarrow)]
     table = pyarrow.concat_tables(groups) if groups else schema.empty_table()
-    return table.replace_schema_metadata({tracks.METADATA_KEY: header.encode()})
+    return table.replace_schema_metadata({tracks.METADATA_KEY: encode(header)})
 
 
 def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:

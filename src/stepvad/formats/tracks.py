@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from stepvad import skeletons
+from stepvad.codec import encode
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import limits, parquetfile, trackrows
@@ -157,7 +158,7 @@ def _write(
     first: Clip, others: Iterable[Clip], file: Path | BinaryIO, origin: Mapping[str, object]
 ) -> None:
     pyarrow, parquet = parquetfile.pyarrow_of(*WRITING)
-    header = Header(first.skeleton, {}, origin)
+    header = Header(first.skeleton, {}, {**origin})
     schema = trackrows.schema(first.skeleton.V, pyarrow)
     with parquet.ParquetWriter(
         file,
@@ -168,7 +169,7 @@ def _write(
     ) as writer:
         for group in row_groups(chain([first], others), header, schema, pyarrow):
             writer.write_table(group, row_group_size=trackrows.ROWS_AT_ONCE)
-        writer.add_key_value_metadata({METADATA_KEY: header.encode()})
+        writer.add_key_value_metadata({METADATA_KEY: encode(header)})
 
 
 def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepvad.codec import check_version
+from stepvad.codec import check_version, decode
 from stepvad.errors import DataError, os_reason
 from stepvad.files import bounded, npyfile, statefile
 from stepvad.files.atomic import remove_leftovers, replacing
@@ -181,15 +181,14 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
         )
 
 
-def _settings(file: Path) -> dict[str, object] | None:
+def _settings(file: Path) -> dict[str, Any] | None:
     """The settings of the parts; None if there are none, empty if they are damaged."""
     try:
-        found = json.loads(bounded.read(file, most=MAX_BYTES))
+        return decode(dict[str, Any], bounded.read(file, most=MAX_BYTES), "settings")
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError, DataError):
+    except DataError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
