@@ -80,7 +80,6 @@ def test_settings_are_frozen_and_have_names() -> None:
         ),
         ({"seed": -1}, "seed: expected from 0 to 2**63 - 1, got -1"),
         ({"seed": 2**63}, f"seed: expected from 0 to 2**63 - 1, got {2**63}"),
-        ({"profile": "mulde"}, "profile: expected 'step' or 'stgnf', got 'mulde'"),
         ({"sigma_high": 0.1}, "sigma_high: expected above sigma_low = 0.1, got 0.1"),
         ({"sigma_high": 0.05}, "sigma_high: expected above sigma_low = 0.1, got 0.05"),
         ({"sigma_high": INF}, "sigma_high: expected above sigma_low = 0.1, got inf"),

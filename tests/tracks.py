@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,13 +16,10 @@ Floats = NDArray[np.float32]
 def config(
     T: int,
     *,
-    profile: Literal["step", "stgnf"] = "step",
     spread_floor: float = 0.01,
     drop_last_window: bool = False,
 ) -> Config:
-    return Config(
-        T=T, K=1, profile=profile, spread_floor=spread_floor, drop_last_window=drop_last_window
-    )
+    return Config(T=T, K=1, spread_floor=spread_floor, drop_last_window=drop_last_window)
 
 
 def floats(*values: float) -> Floats:

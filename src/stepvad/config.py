@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Profile = Literal["step", "stgnf"]
 View = Literal["pose", "motion", "place"]
 """What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
 Missing = Literal["body", "middle"]
@@ -64,8 +63,6 @@ class Config:
     """Poses from which on a young track is seen, its first one repeated; None waits for T."""
     views: tuple[Config, ...] = ()
     """Settings of each view of a detector with several; T is then the longest of theirs."""
-    profile: Profile = "step"
-    """`stgnf` first divides x by 856 and y by 480, regardless of the video's size."""
     drop_last_window: bool = False
     """Drop the last window of every track, as the reference loaders do."""
     clock: bool = False
@@ -318,7 +315,6 @@ TYPES: dict[str, tuple[type, ...]] = {
         "bool": (bool,),
         "int | None": (int, NoneType),
         "float | None": (float, int, NoneType),
-        "Profile": (str,),
         "View": (str,),
         "Missing": (str,),
         "tuple[Config, ...]": (tuple,),
@@ -336,7 +332,6 @@ COUNTS = (
 )
 """Settings that are at least 1."""
 CHOICES = {
-    "profile": get_args(Profile),
     "view": get_args(View),
     "missing": get_args(Missing),
     "projection": get_args(Projection),

@@ -40,12 +40,12 @@ def test_inspect_tells_a_model_in_words(stepvad: Command, model: Path) -> None:
     assert run.code == 0
     for words in (
         "12 frames of 18 joints (step18)",
-        "profile step",
+        "each centred and divided by its spread in y",
         "12 of 432 principal components, whitened",
         "10 scales from 0.1 to 1",
         "of 4 clips, sha256 ",
         "stepvad 0.1.0",
-        "format 2, sha256 ",
+        "format 1, sha256 ",
     ):
         assert words in run.out
     facts = json.loads(stepvad("inspect", model, "--json").out)

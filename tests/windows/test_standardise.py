@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import pytest
 
@@ -45,10 +43,9 @@ def test_standardised_windows_do_not_depend_on_place_and_distance() -> None:
     )
 
 
-@pytest.mark.parametrize("profile", ["step", "stgnf"])
-def test_placing_undoes_standardising(profile: Literal["step", "stgnf"]) -> None:
+def test_placing_undoes_standardising() -> None:
     keypoints = np.random.default_rng(0).normal(300, 40, size=(4, 5, 3, 2)).astype(np.float32)
-    settings = config(5, profile=profile)
+    settings = config(5)
     x, _ = standardise(keypoints.transpose(0, 3, 2, 1), settings)
     np.testing.assert_allclose(place(x, keypoints, settings), keypoints, rtol=1e-5)
     larger = place(2 * x, keypoints, settings)
@@ -56,22 +53,12 @@ def test_placing_undoes_standardising(profile: Literal["step", "stgnf"]) -> None
     np.testing.assert_allclose(np.ptp(larger[..., 0]), 2 * np.ptp(keypoints[..., 0]), rtol=0.2)
 
 
-def test_profile_stgnf_first_divides_x_by_856_and_y_by_480() -> None:
-    x = floats(1, 3, 5, 7, 10, 10, 20, 20).reshape(1, 2, 2, 2)
-    got, _ = standardise(x, config(2, profile="stgnf"))
-    shrink = (1 / 856) / (1 / 480)
-    expected = floats(-3 / 5, -1 / 5, 1 / 5, 3 / 5, -1, -1, 1, 1).reshape(1, 2, 2, 2)
-    expected[:, 0] *= shrink
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("profile", ["step", "stgnf"])
 @pytest.mark.parametrize("point", [(0.0, 0.0), (100.3, 50.7), (-3.1, 1e6 / 7)])
 def test_a_window_without_any_spread_is_flat_and_stays_at_zero(
-    profile: Literal["step", "stgnf"], point: tuple[float, float]
+    point: tuple[float, float],
 ) -> None:
     x = np.broadcast_to(np.reshape(floats(*point), (2, 1, 1)), (1, 2, 18, 12))
-    got, flat = standardise(x, config(12, profile=profile))
+    got, flat = standardise(x, config(12))
     assert flat.tolist() == [True]
     assert not got.any()
 
@@ -108,8 +95,7 @@ def test_without_a_floor_a_level_window_is_finite() -> None:
 def test_standardising_leaves_the_poses_alone() -> None:
     x = np.random.default_rng(0).normal(size=(3, 2, 5, 4)).astype(np.float32)
     before = x.copy()
-    for profile in ("step", "stgnf"):
-        standardise(x, config(4, profile=profile))
+    standardise(x, config(4))
     np.testing.assert_array_equal(x, before)
 
 

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from stepvad.formats.contents import PoseSummary
     from stepvad.poses import Clip
 
-PROFILES = {
-    "step": "each window centred and divided by its spread in y",
-    "stgnf": "x divided by 856 and y by 480, then centred and divided by the spread in y",
-}
 METHODS: dict[Method, str] = {
     "step": "STEP: score matching in PC-space",
     "raw-modulated": "raw-modulated: score matching on raw coordinates, STEP's network",
@@ -285,8 +281,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     return [
         f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
-        f"{_rate(config)}; "
-        f"profile {config.profile}: {PROFILES[config.profile]}",
+        f"{_rate(config)}; each centred and divided by its spread in y",
         *_views(config),
         f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
         *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config
 
-STGNF_SIZE = (856.0, 480.0)
-"""Divisors of x and y in profile `stgnf`, regardless of the video's size."""
 AT_ONCE = 128
 """Windows standardised at once; they fit into the caches."""
 ROUNDING = float(np.finfo(np.float32).eps)
@@ -44,8 +42,6 @@ def place(
     """
     _, mean, scale, _ = _centred(keypoints.transpose(0, 3, 2, 1), config)
     rows = x.reshape(len(x), 2, -1) * scale[:, None, None] + mean
-    if config.profile == "stgnf":
-        rows = rows * np.reshape(STGNF_SIZE, (2, 1))
     return rows.reshape(x.shape).transpose(0, 3, 2, 1).astype(np.float32)
 
 
@@ -53,10 +49,7 @@ def _centred(
     x: NDArray[np.float32], config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Centred windows `(N, 2, V T)`, their mean `(N, 2, 1)`, their scale, and which are flat."""
-    N, size = len(x), STGNF_SIZE if config.profile == "stgnf" else (1.0, 1.0)
-    rows = np.array(x, dtype=np.float64, order="C").reshape(N, 2, x.shape[2] * x.shape[3])
-    if config.profile == "stgnf":
-        rows /= np.reshape(size, (2, 1))
+    rows = np.array(x, dtype=np.float64, order="C").reshape(len(x), 2, x.shape[2] * x.shape[3])
     n = rows.shape[2]
     # sums run along the last, dense axis; the method `mean` takes as long again for small arrays
     mean = np.add.reduce(rows, axis=2, keepdims=True) / n
@@ -65,7 +58,7 @@ def _centred(
     # the largest coordinate is within √n spreads of the mean: few windows need the exact check
     still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(n) * spread)
     if still.any():
-        still &= spread <= ROUNDING * (np.abs(x).max(axis=(2, 3)).astype(np.float64) / size)
+        still &= spread <= ROUNDING * np.abs(x).max(axis=(2, 3)).astype(np.float64)
         rows[still], spread[still] = 0, 0
     spread_x, spread_y = spread.T
     floor = config.spread_floor * spread_x

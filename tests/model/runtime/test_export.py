@@ -67,7 +67,6 @@ def test_an_exported_file_scores_pixels_as_the_detector_does(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"profile": "stgnf"},
         {"aggregation": "sum"},
         {"aggregation": "top2"},
         {"aggregation": "top3"},

@@ -18,7 +18,7 @@ from stepvad.model.runtime.engines import onnxruntime_run, openvino_run
 from stepvad.model.runtime.graph import Graph, Shape, add_blocks
 from stepvad.model.runtime.telemetry import import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.windows.standardise import ROUNDING, STGNF_SIZE, standardise
+from stepvad.windows.standardise import ROUNDING, standardise
 
 PROBES = 256
 """Windows that a new file is tested on."""
@@ -100,11 +100,7 @@ def probes(model: Model) -> Inputs:
 
 def _standardise(graph: Graph, model: Model, V: int) -> str:
     """Like `windows.standardise`, in float32; relative to the first joint to keep sums small."""
-    x, T = "x", model.config.T
-    if model.config.profile == "stgnf":
-        size = np.reshape(np.array(STGNF_SIZE, np.float32), (2, 1, 1))
-        x = graph.node("Div", x, graph.constant(size))
-    rows = graph.node("Reshape", x, graph.constant([0, 2, V * T]))
+    rows = graph.node("Reshape", "x", graph.constant([0, 2, V * model.config.T]))
     last = graph.constant([2])
     largest = graph.node("ReduceMax", graph.node("Abs", rows), last, keepdims=1)
     rounding = graph.node("Mul", largest, graph.constant(ROUNDING))
