@@ -255,7 +255,7 @@ def _parts(path: Path, shared: Path) -> None:
     place = path.parent / "parts"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    (place / "settings.json").write_text('{"detector": "x"}')
+    (place / "settings.json").write_text('{"origin": {"detector": "x"}}')
     shutil.copy(path, place / "000000.npz")
     with Parts(place, {"detector": "x"}) as parts:
         if not list(parts):

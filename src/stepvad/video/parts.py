@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shutil
@@ -10,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from stepvad.codec import check_version, decode
+from stepvad.codec import decode, encode
 from stepvad.errors import DataError, os_reason
 from stepvad.files import bounded, npyfile, statefile
 from stepvad.files.atomic import remove_leftovers, replacing
@@ -25,8 +24,6 @@ logger = logging.getLogger(__name__)
 PART_FRAMES = 50
 """Frames per part, the most that is lost: a few seconds of work."""
 SETTINGS = "settings.json"
-VERSION = 1
-"""Layout of the parts, stated in the settings; parts without a version have version 1."""
 MAX_BYTES = 1 << 28
 NAMES = (
     *("number", "epoch", "pts", "wall", "size", "n_people"),
@@ -50,6 +47,15 @@ class FoundPeople:
     wall: float
     size: tuple[int, int]
     people: People
+
+
+@dataclass(frozen=True, slots=True)
+class PartSettings:
+    """What is written beside the parts."""
+
+    origin: dict[str, str | float | None]
+    version: Literal[1] = 1
+    """Version of the layout."""
 
 
 class Parts:
@@ -113,12 +119,13 @@ class Parts:
                 f"{self._directory}: expected a place for a directory, got: {os_reason(error)}",
                 hint="choose another output directory",
             ) from error
-        found = _settings(settings)
-        if found is None:
+        try:
+            data = bounded.read(settings, most=MAX_BYTES)
+        except FileNotFoundError:
             with replacing(settings, DataError) as temporary:
-                temporary.write_text(json.dumps({"version": VERSION, **origin}), "utf-8")
+                temporary.write_bytes(encode(PartSettings({**origin})))
             return
-        check_version(f"{self._directory}: parts", found.get("version"), VERSION)
+        found = decode(PartSettings, data, f"{self._directory}: parts").origin
         check_origin(found, origin, self._directory)
         remove_leftovers(self._directory)
 
@@ -179,16 +186,6 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
             f"{place}: expected {name} {expected[name]}, got poses made with {found.get(name)}",
             hint="repeat the command that started it, use another output directory, or remove it",
         )
-
-
-def _settings(file: Path) -> dict[str, Any] | None:
-    """The settings of the parts; None if there are none, empty if they are damaged."""
-    try:
-        return decode(dict[str, Any], bounded.read(file, most=MAX_BYTES), "settings")
-    except FileNotFoundError:
-        return None
-    except DataError:
-        return {}
 
 
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
