@@ -14,8 +14,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def read(path: Path) -> Any:
-    import nbformat  # takes seconds
-
+    nbformat = pytest.importorskip("nbformat")  # takes seconds
     return nbformat.read(path, 4)
 
 
@@ -32,8 +31,7 @@ def test_no_output_is_committed(path: Path) -> None:
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     if path.stem == "your-own-video" and not {"STEPVAD_VIDEO", "STEPVAD_NETWORKS"} <= {*os.environ}:
         pytest.skip("needs STEPVAD_VIDEO, a path, and STEPVAD_NETWORKS, options of extract")
-    import nbclient
-
+    nbclient = pytest.importorskip("nbclient")
     notebook = read(path)
     where = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=where).execute()
