@@ -43,8 +43,8 @@ from stepvad.config import Runtime
 from stepvad.detector import Detector
 from stepvad.formats import read_clips
 from stepvad.windows import cut
+from studies.simulated.archive import KINDS, Hour, Kind, write_model, write_poses
 from tests.archive.archives import contents
-from tests.archive.footage import KINDS, Hour, Kind, write_model, write_poses
 from tests.archive.timed import Times
 
 ROOT = Path(__file__).absolute().parents[1]

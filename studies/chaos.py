@@ -37,10 +37,10 @@ from stepvad.errors import StepvadError
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings, FleetSettings
+from studies.simulated.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
+from studies.simulated.long_scripts import AGAIN_S, long_scripts
 from tests.fleet.brokers import Broker, bus_settings, cluster
-from tests.fleet.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
 from tests.fleet.fleets import Player, Script, WorkerProcess, settled
-from tests.fleet.long_scripts import AGAIN_S, long_scripts
 from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.quiet import quiet
 from tests.fleet.roles import Role

@@ -38,13 +38,13 @@ from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.owned_shard import key_of
+from studies.simulated.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
+from studies.simulated.long_scripts import FRAMES, PLAYING, long_scripts
 from tests.fleet.brokers import Broker, bus_settings
-from tests.fleet.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
 from tests.fleet.cuts import Fault, Roles, plan
 from tests.fleet.fleets import Script, WorkerProcess, settled
 from tests.fleet.hosts import Host, Network, missing, network
 from tests.fleet.kept_promises import forgotten, lost, of_others, stored_events, twice
-from tests.fleet.long_scripts import FRAMES, PLAYING, long_scripts
 from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.quiet import Quiet, joined, quiet
 from tests.fleet.recorded_publishing import NO_ID, acknowledged
@@ -160,7 +160,7 @@ def start_player(
     words = [str(facts), str(seconds), str(directory / "player.acks")]
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*host.inside, sys.executable, "-m", "tests.fleet.long_scripts", *words],
+            [*host.inside, sys.executable, "-m", "studies.simulated.long_scripts", *words],
             stdout=file,
             stderr=file,
             cwd=Path(__file__).parents[1],

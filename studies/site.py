@@ -33,6 +33,7 @@ from stepvad.formats import read_clip
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
+from stepvad.intake.delays import Delays
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
@@ -154,12 +155,16 @@ def _report(site: Site) -> None:
     )
     for view in site.status.snapshot().cameras:
         count: Any = view.counts
-        late = "  ".join(_seconds(s) for s in view.latency.quantiles(0.5, 0.95, 0.99))
-        alert = "  ".join(_seconds(s) for s in view.alerts.quantiles(0.5, 0.95, 0.99))
+        late = "  ".join(_seconds(s) for s in _quantiles(view.latency))
+        alert = "  ".join(_seconds(s) for s in _quantiles(view.alerts))
         print(
             f"{view.name}  {count['frames_in']:6}  {count['scored']:6}  {count['shed']:4}  "
             f"{count['skipped']:7}  {count['events']:6}   {late}   {alert}"
         )
+
+
+def _quantiles(delays: Delays) -> tuple[float | None, ...]:
+    return delays.p50, delays.p95, delays.p99
 
 
 def _seconds(value: float | None) -> str:
@@ -262,7 +267,7 @@ def _play(
         used,
         sum(view.counts["windows"] for view in views),
         sum(view.counts["shed"] for view in views),
-        max(view.latency.quantiles(0.99)[0] or 0.0 for view in views),
+        max(view.latency.p99 or 0.0 for view in views),
     )
 
 

@@ -32,13 +32,13 @@ from pathlib import Path
 
 from stepvad.intake import demo
 from stepvad.site.store.eventstore import FILE_NAME
+from studies.soak_parts import verdict
+from studies.soak_parts.faults import Faults
+from studies.soak_parts.samples import Sample, Sampler
+from studies.soak_parts.site import POSE_CAMERAS, SINK_FILE, SoakSite
+from studies.soak_parts.verdict import Line
 from tests.fleet.disks import small_disk
 from tests.site.sites import lines
-from tests.site.soak import verdict
-from tests.site.soak.faults import Faults
-from tests.site.soak.samples import Sample, Sampler
-from tests.site.soak.site import POSE_CAMERAS, SINK_FILE, SoakSite
-from tests.site.soak.verdict import Line
 
 DISK_MB = 128
 SAMPLE_S = 30.0
@@ -120,7 +120,7 @@ def _keep(site: SoakSite) -> None:
 def _wait_for_start(site: SoakSite) -> None:
     deadline = time.monotonic() + START_S
     while not site.events():
-        if time.monotonic() > deadline or site.running.process.poll() is not None:
+        if time.monotonic() > deadline or site.running.service.exit_code is not None:
             raise SystemExit(f"the site does not start:\n{site.log.read_text()[-2000:]}")
         time.sleep(0.5)
 

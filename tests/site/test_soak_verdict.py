@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.site.soak.faults import Done
-from tests.site.soak.receiver import Receiver
-from tests.site.soak.samples import Sample
-from tests.site.soak.site import EventRow
-from tests.site.soak.verdict import Line, of_events, of_faults, of_log, of_memory, repeats
+from studies.soak_parts.faults import Done
+from studies.soak_parts.receiver import Receiver
+from studies.soak_parts.samples import Sample
+from studies.soak_parts.site import EventRow
+from studies.soak_parts.verdict import Line, of_events, of_faults, of_log, of_memory, repeats
 
 ROWS = [EventRow("a", "ape", 100.0, False), EventRow("b", "ape", 130.0, False)]
 SAMPLE = Sample(

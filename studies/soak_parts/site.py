@@ -13,6 +13,8 @@ from typing import Any
 
 from stepvad.settings.token import TOKEN
 from stepvad.site.store.eventstore import FILE_NAME
+from studies.soak_parts.clock import WallClock
+from studies.soak_parts.receiver import Receiver
 from tests.fleet.disks import Disk
 from tests.site.sites import (
     Running,
@@ -22,8 +24,6 @@ from tests.site.sites import (
     write_networks,
     write_site,
 )
-from tests.site.soak.clock import WallClock
-from tests.site.soak.receiver import Receiver
 from tests.video.servers import free_port
 
 POSE_CAMERAS = ("ape", "bee", "cat", "dog", "elk", "fox")

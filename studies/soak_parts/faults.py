@@ -17,8 +17,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from studies.soak_parts.site import CHILDREN, POSE_CAMERAS, VIDEO_CAMERAS, SoakSite
 from tests.site.freezing import frozen
-from tests.site.soak.site import CHILDREN, POSE_CAMERAS, VIDEO_CAMERAS, SoakSite
 
 OUT_S = 15.0
 """How long handles and disk space are away."""

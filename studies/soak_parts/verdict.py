@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.site.soak.faults import Done, Faults
-from tests.site.soak.receiver import Receiver
-from tests.site.soak.samples import Sample
-from tests.site.soak.site import EventRow
+from studies.soak_parts.faults import Done, Faults
+from studies.soak_parts.receiver import Receiver
+from studies.soak_parts.samples import Sample
+from studies.soak_parts.site import EventRow
 
 YOUNG_S = 60.0
 """A site that is younger still fills its buffers."""

@@ -1,6 +1,6 @@
 """What cameras send in a run of minutes, and a process that sends it.
 
-python -m tests.fleet.long_scripts BUS.json SECONDS ACKS
+python -m studies.simulated.long_scripts BUS.json SECONDS ACKS
 """
 
 from __future__ import annotations

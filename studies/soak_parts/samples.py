@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tests.site.soak.site import SoakSite
+from studies.soak_parts.site import SoakSite
 
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 TICKS = os.sysconf("SC_CLK_TCK")
