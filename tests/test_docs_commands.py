@@ -18,6 +18,8 @@ PAGES = [
     *sorted((ROOT / "deploy").rglob("*.md")),
 ]
 OPTION = re.compile(r"--[a-z][a-z-]*")
+WORD = re.compile(r"[a-z][a-z-]*\Z")
+STEPVAD: Any = typer.main.get_command(app)
 ENDS = ("&&", ";", "|", ">", "#")
 
 
@@ -31,23 +33,52 @@ def commands(program: str) -> Iterator[tuple[str, list[str]]]:
             yield str(page.relative_to(ROOT)), words[:end]
 
 
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words name, or the group if they name none of it, and the other words."""
+    command = STEPVAD
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
 def options(words: list[str]) -> list[str]:
     return [found[0] for word in words if (found := OPTION.match(word))]
 
 
 def test_options_of_stepvad_on_the_pages_exist() -> None:
-    whole: Any = typer.main.get_command(app)
     unknown, n = [], 0
     for page, words in commands("stepvad "):
-        command, rest = whole, words
-        while rest and rest[0] in getattr(command, "commands", {}):
-            command, rest = command.commands[rest[0]], rest[1:]
+        command, rest = command_of(words)
         known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
         named = [] if rest[:1] == ["…"] else options(rest)  # …: of several commands
         unknown += [(page, words, one) for one in named if one not in {*known, "--help"}]
         n += len(named)
     assert unknown == []
     assert n > 300
+
+
+def test_commands_of_stepvad_on_the_pages_exist() -> None:
+    """In a block of commands and between backticks; a sentence may begin with our name."""
+    code = re.compile(
+        r"(?<!`)`stepvad ([^`\n]+)`|^\$ stepvad (.+)|(?<=\n)```sh\n(.*?)```", re.M | re.S
+    )
+    unknown, n = [], 0
+    for page in PAGES:
+        for found in code.finditer(page.read_text("utf-8")):
+            lines = [found[1] or found[2] or ""]
+            if found[3]:
+                lines = re.findall(r"^stepvad (.+)", found[3], re.MULTILINE)
+            for words in filter(None, map(str.split, lines)):
+                command, rest = command_of(words)
+                is_group = bool(getattr(command, "commands", {}))
+                unknown += (
+                    [(page.name, words)]
+                    if is_group and WORD.match(rest[0] if rest else "-")
+                    else []
+                )
+                n += 1
+    assert unknown == []
+    assert n > 200
 
 
 def test_scripts_on_the_pages_exist_and_have_their_options() -> None:

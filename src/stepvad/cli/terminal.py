@@ -54,13 +54,16 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         numeric = all(row[number][:1] in "0123456789-+" for row in rows)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
+    console = Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False)
+    if title:  # apart, because a title within a table wraps at its width
+        console.print(Text(title, style="table.title"))
+    console.print(table)
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
