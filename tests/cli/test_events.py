@@ -256,11 +256,11 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
     stepvad: Command, data: Path, tmp_path: Path
 ) -> None:
     store = reopened(data)
-    first, second, third, *_ = store.pending("mqtt")
+    first, second, third, *_ = store.outbox.pending("mqtt")
     store.outbox.refused("mqtt", first.seq, "expected 2xx, got 400")
     store.outbox.refused("mqtt", second.seq, "expected 2xx, got 413")
-    store.failed("mqtt", third.seq, "nobody answers", 0.0)
-    waiting = store.lag("mqtt")
+    store.outbox.failed("mqtt", third.seq, "nobody answers", 0.0)
+    waiting = store.outbox.lag("mqtt")
     shown = stepvad("events", "resend", data)
     for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):
         assert words in shown.out
@@ -278,11 +278,11 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
         '[[cameras]]\nname = "door"\nurl = "demo:"\n'
     )
     assert stepvad("events", "resend", tmp_path / "site.toml", second.seq).code == 0
-    assert store.pending("mqtt")[0].seq == second.seq
+    assert store.outbox.pending("mqtt")[0].seq == second.seq
     done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
     assert "messages requeued: 1" in done.err
-    assert [message.seq for message in store.pending("mqtt")][:2] == [first.seq, second.seq]
-    assert store.dead_letters() == []
+    assert [message.seq for message in store.outbox.pending("mqtt")][:2] == [first.seq, second.seq]
+    assert store.outbox.dead_letters() == []
     store.close()
 
 

@@ -65,7 +65,7 @@ def explanation(*says: str) -> EventExplanation:
 
 def kinds(store: Store, sink: str) -> list[str]:
     """Of the messages that wait for a sink."""
-    return [message.kind for message in store.pending(sink)]
+    return [message.kind for message in store.outbox.pending(sink)]
 
 
 def fill(store: Store, n: int) -> None:
@@ -78,5 +78,5 @@ def fill(store: Store, n: int) -> None:
         store.put_explanation(one.id, explanation(f"of {camera}"))
         if number % 3:
             store.change("end", one.ended("calm", one.start_time + 2))
-    for message in store.pending("mqtt", limit=20):
+    for message in store.outbox.pending("mqtt", limit=20):
         store.outbox.refused("mqtt", message.seq, f"no {message.message.after.camera} here")

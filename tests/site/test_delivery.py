@@ -102,7 +102,7 @@ def test_a_failure_is_tried_again_before_anything_else(
     warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert warned == ["sink mqtt: busy", "sink mqtt: ValueError", "sink mqtt: busy"]
     assert delivery.failures == 3
-    assert store.dead_letters() == []
+    assert store.outbox.dead_letters() == []
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_message_that_nobody_can_read_is_put_aside_and_others_go_on(
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
     assert sink.got == [good]
-    (dead,) = store.dead_letters()
+    (dead,) = store.outbox.dead_letters()
     assert (dead.kind, dead.body) == (bad[0], body)
     assert words in dead.error
 
@@ -168,7 +168,7 @@ def test_an_answer_that_somebody_can_mend_is_tried_for_a_day_and_then_put_aside(
     stop(running, delivery)
     assert len(sink.tried_at) == 8, "the day begins again after another failure"
     assert sink.got == [new]
-    assert [(dead.kind, dead.event_id) for dead in store.dead_letters()] == [old]
+    assert [(dead.kind, dead.event_id) for dead in store.outbox.dead_letters()] == [old]
     assert delivery.refused == 1
     store.close()
 
@@ -183,13 +183,13 @@ def test_dead_letters_are_sent_again_in_their_place(store: Store) -> None:
     assert store.outbox.counts() == {"file": (4, 0), "mqtt": (0, 2)}
     assert store.outbox.resend(sink="file") == store.outbox.resend(seqs=[]) == 0
     sink.got.clear()
-    assert store.outbox.resend(seqs=[store.dead_letters()[1].seq]) == 1
+    assert store.outbox.resend(seqs=[store.outbox.dead_letters()[1].seq]) == 1
     assert wait_until(lambda: delivery.is_idle) < 5
     assert store.outbox.resend(sink="mqtt") == 1
     assert wait_until(lambda: delivery.is_idle) < 5
     stop(running, delivery)
     assert sink.got == [wanted[1], wanted[0]]
-    assert store.dead_letters() == []
+    assert store.outbox.dead_letters() == []
 
 
 def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: Store) -> None:
@@ -213,7 +213,7 @@ def test_what_is_refused_for_good_is_kept_aside_and_the_rest_goes_on(store: Stor
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
     assert sink.got == wanted[1:]
-    (dead,) = store.dead_letters("mqtt")
+    (dead,) = store.outbox.dead_letters("mqtt")
     assert (dead.kind, dead.event_id, dead.error) == (*wanted[0], "410; gone")
     assert delivery.refused == 1
 
@@ -226,7 +226,7 @@ def test_one_sink_that_is_down_holds_up_no_other(store: Store) -> None:
     wanted = fill(store, range(3))
     wait_until(lambda: deliveries[1].is_idle, 5)
     assert sinks[1].got == wanted
-    assert store.lag("mqtt") == 6
+    assert store.outbox.lag("mqtt") == 6
     for supervisor, delivery in zip(running, deliveries, strict=True):
         stop(supervisor, delivery)
 
@@ -269,14 +269,14 @@ def test_a_delivery_outlives_a_store_that_fails(
     wanted = fill(store, range(1))
     sink, broken = Receiver(), threading.Event()
     broken.set()
-    delivered = store.delivered
+    delivered = store.outbox.delivered
 
     def full(sink: str, seq: int) -> None:
         if broken.is_set():
             raise OSError("database or disk is full")
         delivered(sink, seq)
 
-    monkeypatch.setattr(store, "delivered", full)
+    monkeypatch.setattr(store.outbox, "delivered", full)
     delivery = SinkDelivery(store, sink, longest_s=0.1)
     running = start(delivery)
     wait_until(lambda: delivery.failures > 2)

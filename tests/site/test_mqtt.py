@@ -232,7 +232,7 @@ def test_a_broker_that_was_away_gets_everything_in_order(
         return [*dict.fromkeys((one["type"], one["after"]["frame_seq"]) for one in events)]
 
     happen(0)
-    wait_until(lambda: got() == wanted and store.lag("mqtt") == 0)
+    wait_until(lambda: got() == wanted and store.outbox.lag("mqtt") == 0)
     broker.stop()
     began = time.monotonic()
     for number in range(1, 30):
@@ -240,7 +240,7 @@ def test_a_broker_that_was_away_gets_everything_in_order(
         sink.status("gate", "online" if number % 2 else "offline")
     time.sleep(max(DOWN_S - (time.monotonic() - began), 0))
     assert delivery.failures > 0
-    assert store.lag("mqtt") == 58
+    assert store.outbox.lag("mqtt") == 58
     broker.start()
     took = wait_until(lambda: delivery.is_idle, 20)
     wait_until(lambda: got() == wanted, 10)
@@ -264,7 +264,7 @@ def test_a_broker_that_hangs_gets_everything_once_it_goes_on(
     broker.process.send_signal(signal.SIGSTOP)
     store.change("new", record(number=1))
     wait_until(lambda: delivery.failures > 1)
-    assert store.lag("mqtt") == 1
+    assert store.outbox.lag("mqtt") == 1
     assert "expected an acknowledgement" in str(delivery.last_error)
     broker.process.send_signal(signal.SIGCONT)
     wait_until(lambda: delivery.is_idle)

@@ -82,9 +82,9 @@ class Bench:
 
     def deliver(self) -> None:
         """What a delivery does with what waits."""
-        for waiting in self.store.pending("notify:people"):
+        for waiting in self.store.outbox.pending("notify:people"):
             self.sink.send(waiting.kind, waiting.message)
-            self.store.delivered("notify:people", waiting.seq)
+            self.store.outbox.delivered("notify:people", waiting.seq)
 
     def tick(self, seconds: float = 0.0) -> bool:
         self.now += seconds
@@ -231,7 +231,7 @@ def test_a_delivery_sends_when_it_is_due_and_shows_failures(tmp_path: Path) -> N
     store.change("new", record(why=None))
     wait_until(lambda: delivery.last_error == "the service is down")
     store.change("update", record(why="x", score=4.5))
-    wait_until(lambda: store.lag("notify:people") == 0)
+    wait_until(lambda: store.outbox.lag("notify:people") == 0)
     assert delivery.last_error == "the service is down", "a message taken down is not yet sent"
     wait_until(lambda: len(people.got) == 1)
     wait_until(lambda: delivery.last_error is None)

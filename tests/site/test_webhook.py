@@ -172,7 +172,7 @@ def test_a_wrong_password_for_a_minute_costs_no_message(server: WebServer, tmp_p
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
-    assert store.dead_letters() == []
+    assert store.outbox.dead_letters() == []
     assert len(server.got) == 4
     store.close()
 
@@ -318,7 +318,7 @@ def test_a_receiver_that_recovers_gets_everything_in_order(
     assert seen == [0, 0, 0, 1, 2, 2, 3]
     ids = [json.loads(one.body)["id"] for one in server.got]
     assert len({*ids}) == 4
-    assert [dead.message.after.frame_seq for dead in store.dead_letters()] == [1]
+    assert [dead.message.after.frame_seq for dead in store.outbox.dead_letters()] == [1]
     store.close()
 
 

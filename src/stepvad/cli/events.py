@@ -403,7 +403,7 @@ def resend(
         _print_undelivered(data, sink, as_json=as_json)
         return
     with open_store(data) as store:
-        known = {one.seq for one in store.dead_letters(sink)}
+        known = {one.seq for one in store.outbox.dead_letters(sink)}
         for id in ids or ():
             if id not in known:
                 raise DataError(
@@ -419,7 +419,7 @@ def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
     from stepvad.site.store.access import open_store
 
     with open_store(data) as store:
-        messages: list[OutboxMessage | DeadLetter] = [*store.dead_letters(sink)]
+        messages: list[OutboxMessage | DeadLetter] = [*store.outbox.dead_letters(sink)]
         messages += store.outbox.waiting(sink, MOST)
         counts = {
             name: {"waiting": waits, "refused": gone}

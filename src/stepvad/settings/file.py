@@ -89,7 +89,7 @@ def data_of(site: Path) -> Path:
 def read(path: Path | str, model: type[Model], hint: str) -> Model:
     """Load settings of any kind from a TOML file; `hint` says where to find an example."""
     path = Path(path)
-    return validate(_text(path, hint), path, model, hint)
+    return validate(read_text(path, hint), path, model, hint)
 
 
 def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Model:
@@ -256,14 +256,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _text(path: Path, hint: str) -> str:
+def read_text(path: Path, hint: str) -> str:
+    """Read the text of a settings file as it is, its ends of lines included."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(
                 f"{path}: expected settings, got a file of more than {MAX_BYTES} bytes",
                 hint="name the TOML file with the settings",
             )
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.errors import ConfigError, os_reason
+from stepvad.errors import ConfigError
 from stepvad.files.atomic import replacing
-from stepvad.settings.file import MAX_BYTES, SiteSettings, validate
+from stepvad.settings.file import MAX_BYTES, SiteSettings, read_text, validate
 
 BEFORE = ".before"
 """Added to the name of the file with the settings before the last change."""
@@ -28,16 +28,8 @@ class SettingsText:
 
 def read_settings(path: Path) -> SettingsText:
     """Read the text of a settings file."""
-    try:
-        data = path.read_bytes()
-        text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(
-            f"{path}: expected a settings file, got: {reason}",
-            hint="check it on the machine itself",
-        ) from None
-    return SettingsText(text, digest_of(data))
+    text = read_text(path, "check it on the machine itself")
+    return SettingsText(text, digest_of(text.encode()))
 
 
 def digest_of(data: bytes) -> str:

@@ -113,14 +113,14 @@ class SinkDelivery:
     @property
     def is_idle(self) -> bool:
         """Whether no messages are pending."""
-        return self._store.lag(self.name) == 0
+        return self._store.outbox.lag(self.name) == 0
 
     def _deliver(self) -> None:
         """Send the pending messages, or wait for one."""
         self.heartbeat.beat()
         seen = self._store.outbox.posted()
         try:
-            pending = self._store.pending(self.name, BATCH)
+            pending = self._store.outbox.pending(self.name, BATCH)
             done = all(self._is_done(message) for message in pending)
             self._send_due()
         except Exception as error:  # the store's disk may be full: keep running
@@ -163,7 +163,7 @@ class SinkDelivery:
             self._put_off(message, type(error).__name__, 0.0)
             return False
         self._misconfigured_at = None
-        self._store.delivered(self.name, message.seq)
+        self._store.outbox.delivered(self.name, message.seq)
         if self._timed is None:
             self._succeed()
         return True
@@ -183,7 +183,7 @@ class SinkDelivery:
         backoff = Backoff(self._first_s, self._longest_s, failures=message.tries)
         delay_s = backoff.next_s(at_least_s=after_s)
         self._fail(words)
-        self._store.failed(self.name, message.seq, words, self._store.now() + delay_s)
+        self._store.outbox.failed(self.name, message.seq, words, self._store.now() + delay_s)
         self._rest(delay_s)
 
     def _rest(self, seconds: float) -> None:

@@ -168,7 +168,9 @@ class EventWriter:
             self._failures.log("an event could not be stored, retrying", error)
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
-        self._status.sink("store", waiting, self._backoff.failures + 1, _words(error))
+        self._status.sink(
+            "store", waiting, self._backoff.failures + 1, str(error) or type(error).__name__
+        )
         if self._recordings is not None and is_disk_full(error):
             try:
                 recorder.make_room(self._recordings.glob("*/"))
@@ -197,7 +199,3 @@ def is_disk_full(error: Exception) -> bool:
     if isinstance(error, StoreError):
         return error.fault == "full"
     return recorder.ran_out_of_space(error)
-
-
-def _words(error: Exception) -> str:
-    return f"{error}" or type(error).__name__

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from stepvad.intake.load import REMEDY, LoadListener, LoadState
@@ -61,7 +62,10 @@ class Housekeeping:
             _Every(RETAIN_S, lambda: self._tasks.put("upkeep", self._retain)),
             _Every(MARKS_S, lambda: self._tasks.put("upkeep", self._marks.follow)),
             _Every(LOAD_S, self._load.look),
-            _Every(DRIFT_S, self._compare_drift, at_once=False),
+            *(
+                _Every(DRIFT_S, partial(self._tasks.put, "upkeep", one.tell), at_once=False)
+                for one in self._drifting
+            ),
         ]
         while not self._stopping.wait(WAIT_S):
             for job in jobs:
@@ -78,15 +82,11 @@ class Housekeeping:
             self._clock_doubt = self._store.clock_doubt
             self._status.sink("store", 0, 0, self._clock_doubt)
         for delivery in self._deliveries:
-            lag = self._store.lag(delivery.name)
+            lag = self._store.outbox.lag(delivery.name)
             self._status.sink(
                 *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
                 refused=delivery.refused,
             )
-
-    def _compare_drift(self) -> None:
-        for one in self._drifting:
-            self._tasks.put("upkeep", one.tell)
 
 
 class LoadWatch:

@@ -31,7 +31,7 @@ def test_a_backup_holds_everything_and_comes_back(store: Store, tmp_path: Path) 
     assert names == ["events.db", "events.db.before-restore"]
     again = Store(store.path, SINKS, clock=lambda: 10.0)
     assert len(again.events(limit=None)) == 30
-    assert again.lag("mqtt") == 30
+    assert again.outbox.lag("mqtt") == 30
     assert again.poses(record(UNIQUE, 1).id) is not None
     assert again.next_epoch("yard") > epoch
     again.close()

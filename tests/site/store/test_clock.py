@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepvad.settings.sections import RetentionSettings
 from stepvad.site import recorder
 from stepvad.site.store.clock import (
     CONFIRM_S,
@@ -32,12 +33,6 @@ from tests.site.records import SINKS, record
 NOW = 1_790_000_000.0
 HOUR = 3600.0
 YEAR = 365 * DAY_S
-
-
-@dataclass(frozen=True)
-class Days:
-    events_days: float = 30.0
-    poses_days: float = 7.0
 
 
 @dataclass
@@ -89,7 +84,7 @@ class World:
 
     def retain(self) -> None:
         before = self.left()
-        delete_old(self.connection, Days(), self.time())
+        delete_old(self.connection, RetentionSettings(), self.time())
         self.deleted += [self.true - self.written[id] for id in before - self.left()]
 
     def oldest_s(self) -> float:
@@ -228,7 +223,7 @@ def test_a_store_doubts_a_clock_that_jumps_and_says_so(
         one = record(number=number, start_time=wall[0])
         store.change("new", one)
         store.change("end", one.ended("calm", wall[0]))
-        assert store.retain(Days(), wall[0]).events == 0
+        assert store.retain(RetentionSettings(), wall[0]).events == 0
     assert "40.0 days ahead" in store.clock_doubt
     assert store.retention_time(wall[0]) == NOW
     monotonic[0] = CONFIRM_S + 1
@@ -237,12 +232,14 @@ def test_a_store_doubts_a_clock_that_jumps_and_says_so(
     monkeypatch.setattr(Database, "_reopen_if_broken", lambda self: None)  # it stays broken
     for _ in range(3):
         with pytest.raises(StoreError):
-            store.retain(Days(), wall[0])
+            store.retain(RetentionSettings(), wall[0])
     store._database._writer.execute("PRAGMA query_only = OFF")
-    assert store.retain(Days(), wall[0]).events == 0, "what was not noted has to pass again"
+    assert store.retain(RetentionSettings(), wall[0]).events == 0, (
+        "what was not noted has to pass again"
+    )
     monotonic[0] += CONFIRM_S + 1
     wall[0] += CONFIRM_S + 1
-    assert store.retain(Days(), wall[0]).events == 1
+    assert store.retain(RetentionSettings(), wall[0]).events == 1
     assert [one.frame_seq for one in store.events()] == [1]
     assert store.clock_doubt == ""
     store.close()
@@ -254,7 +251,7 @@ def test_a_replaced_store_goes_with_what_is_as_old(tmp_path: Path) -> None:
         for days, stays in ((6, True), (8, False)):
             replaced.write_bytes(b"x")
             os.utime(replaced, (NOW - days * DAY_S,) * 2)
-            store.retain(Days(), NOW)
+            store.retain(RetentionSettings(), NOW)
             assert replaced.exists() == stays
 
 

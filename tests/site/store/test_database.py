@@ -87,10 +87,10 @@ def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(store: Store) 
     with pytest.raises(DataError, match="disk is full"):
         store.change("new", record(number=1, why="long " * 5000))
     assert [one.frame_seq for one in store.events()] == [0]
-    assert store.lag("mqtt") == 1
+    assert store.outbox.lag("mqtt") == 1
     writer.execute("PRAGMA max_page_count = 1000000")
     assert store.change("new", record(number=1, why="long " * 5000)) == "stored"
-    assert store.lag("mqtt") == 2
+    assert store.outbox.lag("mqtt") == 2
 
 
 def test_threads_share_a_store(store: Store) -> None:
@@ -105,7 +105,7 @@ def test_threads_share_a_store(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(store.events(limit=None)) == 80
-    assert store.lag("mqtt") == 160
+    assert store.outbox.lag("mqtt") == 160
 
 
 WRITER = """
@@ -127,8 +127,8 @@ def main(path):
         store.change("end", one.ended("calm", 2000.0))
         print("end", one.id, flush=True)
         if number % 5 == 4:
-            for message in store.pending("file", 3):
-                store.delivered("file", message.seq)
+            for message in store.outbox.pending("file", 3):
+                store.outbox.delivered("file", message.seq)
                 print("delivered", message.seq, flush=True)
 """
 
@@ -161,10 +161,10 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     assert {*told["new"]} <= stored.keys()
     assert all(stored[id].ended_by == "calm" for id in told["end"])
     assert not any(one.is_open for one in stored.values())
-    messages = [(one.kind, one.event_id) for one in store.pending("mqtt", limit=100_000)]
+    messages = [(one.kind, one.event_id) for one in store.outbox.pending("mqtt", limit=100_000)]
     assert len(messages) == len({*messages}) == 2 * len(stored)
     assert not {int(seq) for seq in told["delivered"]} & {
-        one.seq for one in store.pending("file", limit=100_000)
+        one.seq for one in store.outbox.pending("file", limit=100_000)
     }
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -7,21 +7,16 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stepvad.errors import DataError
+from stepvad.settings.sections import RetentionSettings
 from stepvad.site.store import database
 from stepvad.site.store.eventstore import Store
 from tests.site.records import SINKS, UNIQUE, explanation, fill, record
-
-
-@dataclass(frozen=True)
-class Days:
-    events_days: float
-    poses_days: float
 
 
 def bytes_on_disk(store: Store) -> bytes:
@@ -41,8 +36,8 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
             store.put_poses(one.id, camera.encode() * some.randrange(2000))
         for sink in SINKS:
             if some.random() < 0.6:
-                for message in store.pending(sink, 2):
-                    store.delivered(sink, message.seq)
+                for message in store.outbox.pending(sink, 2):
+                    store.outbox.delivered(sink, message.seq)
 
 
 @pytest.mark.slow
@@ -74,7 +69,7 @@ def test_nothing_of_a_deleted_camera_is_left_on_disk(store: Store) -> None:
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"yard" in bytes_on_disk(store)
     assert len(store.events(limit=None)) == 30
-    assert all(message.message.after.camera == "yard" for message in store.pending("file"))
+    assert all(message.message.after.camera == "yard" for message in store.outbox.pending("file"))
 
 
 def test_a_deletion_is_clean_while_a_site_writes_and_reads(store: Store) -> None:
@@ -109,7 +104,7 @@ def test_events_that_go_on_stay_unless_they_are_asked_for(store: Store) -> None:
     assert store.delete(ids=["nobody"]).events == 0
     assert store.delete(ids=[record().id], include_open=True).events == 1
     assert store.events() == []
-    assert store.lag("mqtt") == 0
+    assert store.outbox.lag("mqtt") == 0
 
 
 def test_a_deletion_by_time_takes_every_event_that_touches_the_span(store: Store) -> None:
@@ -136,7 +131,7 @@ def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
         store.change("end", one.ended("calm", clock()))
     store.change("new", record(number=3))
     days[0] = 32.0
-    done = store.retain(Days(30, 7), now=clock())
+    done = store.retain(RetentionSettings(), now=clock())
     assert (done.events, done.poses) == (1, 1)
     assert [one.frame_seq for one in store.events()] == [3, 2, 1]
     assert store.poses(record(number=1).id) is None
@@ -144,7 +139,7 @@ def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
     assert store.poses(record(number=2).id) == b"poses 2"
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"poses 1" not in bytes_on_disk(store)
-    assert store.retain(Days(30, 7), now=clock()).events == 0
+    assert store.retain(RetentionSettings(), now=clock()).events == 0
     store.close()
 
 
@@ -180,5 +175,5 @@ def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(
         with pytest.raises(DataError, match="a reader keeps the log"):
             store.delete(camera=UNIQUE, include_open=True)
         assert store.events(camera=UNIQUE) == []
-    store.retain(Days(1e6, 1e6), now=3000.0)
+    store.retain(RetentionSettings(events_days=1e6, poses_days=1e6), now=3000.0)
     assert UNIQUE.encode() not in bytes_on_disk(store)

@@ -24,7 +24,7 @@ def test_a_change_is_stored_and_announced_to_every_sink(store: Store) -> None:
     assert store.change("end", end) == "stored"
     assert store.event(end.id) == end
     for sink in SINKS:
-        messages = store.pending(sink)
+        messages = store.outbox.pending(sink)
         assert [message.kind for message in messages] == ["new", "update", "end"]
         assert [message.seq for message in messages] == sorted(message.seq for message in messages)
         assert messages[2].message.before.end_time is None
@@ -152,19 +152,19 @@ def test_a_review_says_who_looked_first_and_who_judged_last(store: Store) -> Non
 def test_messages_are_delivered_put_off_or_kept_aside(store: Store) -> None:
     for number in range(3):
         store.change("new", record(number=number))
-    first, second, third = store.pending("mqtt")
-    store.delivered("mqtt", first.seq)
-    store.failed("mqtt", second.seq, "nobody listens", 2010.0)
+    first, second, third = store.outbox.pending("mqtt")
+    store.outbox.delivered("mqtt", first.seq)
+    store.outbox.failed("mqtt", second.seq, "nobody listens", 2010.0)
     store.outbox.refused("mqtt", third.seq, "410 Gone")
-    (waiting,) = store.pending("mqtt")
+    (waiting,) = store.outbox.pending("mqtt")
     assert (waiting.seq, waiting.tries, waiting.next_try) == (second.seq, 1, 2010.0)
     assert waiting.error == "nobody listens"
-    (dead,) = store.dead_letters()
+    (dead,) = store.outbox.dead_letters()
     assert (dead.seq, dead.sink, dead.error, dead.refused) == (third.seq, "mqtt", "410 Gone", 2000)
     assert dead.message == third.message
-    assert store.dead_letters("file") == []
-    assert (store.lag("mqtt"), store.lag("file")) == (1, 3)
-    assert len(store.pending("file", limit=2)) == 2
+    assert store.outbox.dead_letters("file") == []
+    assert (store.outbox.lag("mqtt"), store.outbox.lag("file")) == (1, 3)
+    assert len(store.outbox.pending("file", limit=2)) == 2
 
 
 def test_a_site_tells_what_it_stores(store: Store) -> None:

@@ -229,7 +229,7 @@ def test_a_hundred_thousand_events_and_messages_come_back_within_30_s(tmp_path: 
     restore(tmp_path / "copy.db", tmp_path / "data" / "events.db")
     assert time.process_time() - begun < 30 * n / 100_000
     with closing(Store(tmp_path / "data" / "events.db")) as store:
-        assert store.lag("mqtt") == n
+        assert store.outbox.lag("mqtt") == n
 
 
 def test_restoring_takes_no_more_than_the_rows(tmp_path: Path) -> None:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError
+from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.incidents.record import Record, camera_key, message
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
-from stepvad.incidents.stored import Deleted, Inventory
-from stepvad.site.store import inventory
-from stepvad.site.store.backup import back_up
+from stepvad.incidents.stored import DRAWINGS, KINDS, Deleted, Inventory, Kept
+from stepvad.intake.place_drawings import PLACES
+from stepvad.settings.sections import RetentionSettings
 from stepvad.site.store.clock import StoreClock, load, save
 from stepvad.site.store.conditions import where
 from stepvad.site.store.database import Database
-from stepvad.site.store.outbox import DeadLetter, Outbox, OutboxMessage
-from stepvad.site.store.retention import Retention, delete_old, forget_replaced
+from stepvad.site.store.outbox import Outbox
+from stepvad.site.store.retention import delete_old, forget_replaced
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
     from stepvad.explain.eventexplanation import EventExplanation
@@ -288,7 +289,7 @@ class Store:
         self._database.scrub()
         return Deleted(events=events, poses=0, kept_open=kept)
 
-    def retain(self, retention: Retention, now: float) -> Deleted:
+    def retain(self, retention: RetentionSettings, now: float) -> Deleted:
         """Delete expired data; age counts from the last change of each event.
 
         Age is measured in store time, which does not follow a wrong wall clock at once.
@@ -333,31 +334,18 @@ class Store:
 
     def stored(self) -> Inventory:
         """Inventory of the store: counts, sizes and time ranges."""
-        return inventory.take(self._database)
+        return take_inventory(self._database)
 
     def backup(self, path: Path) -> None:
-        """Write a consistent snapshot to a file while the site keeps running."""
-        back_up(self._database, path)
-
-    def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
-        """The oldest pending messages of a sink, in order."""
-        return self.outbox.pending(sink, limit)
-
-    def delivered(self, sink: str, seq: int) -> None:
-        """Remove a message that was delivered."""
-        self.outbox.delivered(sink, seq)
-
-    def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
-        """Record a failed delivery; the message is retried at `next_try`."""
-        self.outbox.failed(sink, seq, error, next_try)
-
-    def lag(self, sink: str) -> int:
-        """Number of pending messages of a sink."""
-        return self.outbox.lag(sink)
-
-    def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
-        """Messages that a sink refused permanently, in order."""
-        return self.outbox.dead_letters(sink)
+        """Write a consistent snapshot atomically while the site keeps running."""
+        if path.exists() and any(path.samefile(file) for file in self._database.files()):
+            raise DataError(
+                f"{path}: expected a file other than the store itself, got the store",
+                hint="write the backup to another disk",
+            )
+        remove_leftovers(path.parent)  # of backups with other names, such as dates
+        with replacing(path, DataError) as temporary:
+            self._database.copy(temporary)
 
 
 def _find(connection: sqlite3.Connection, id: str) -> Record | None:
@@ -383,3 +371,44 @@ def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome
     if kind == "new":
         raise DataError(f"event {record.id}: expected an update, got new for an event that is open")
     return "stored"
+
+
+def take_inventory(database: Database) -> Inventory:
+    """Count rows, sizes and time ranges by kind."""
+    kept = []
+    with database.read() as connection:
+        for table, holds in KINDS.items():
+            key = "event_id" if table in ("outbox", "dead_letters") else "id"
+            count, first, last, size = connection.execute(
+                "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
+                "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
+                f"FROM {table} t JOIN events e ON e.id = t.{key}"
+            ).fetchone()
+            what = table.replace("_", " ")
+            kept.append(
+                Kept(what=what, holds=holds, count=count, first=first, last=last, bytes=size)
+            )
+        cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
+        return Inventory(
+            kept=(*kept, *_drawings(database.path.parent / PLACES)),
+            files={path: path.stat().st_size for path in database.files()},
+            cameras=dict(cameras.fetchall()),
+        )
+
+
+def _drawings(directory: Path) -> list[Kept]:
+    """The drawings of places beside the store, if there are any."""
+    files = [path.stat() for path in directory.glob("*.png")]
+    times = [file.st_mtime for file in files]
+    if not files:
+        return []
+    return [
+        Kept(
+            what=DRAWINGS,
+            holds="edges in the picture of a camera when nobody was in view",
+            count=len(files),
+            first=min(times),
+            last=max(times),
+            bytes=sum(file.st_size for file in files),
+        )
+    ]

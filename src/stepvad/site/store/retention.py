@@ -5,27 +5,15 @@ from __future__ import annotations
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from stepvad.incidents.stored import DAY_S, Deleted
+from stepvad.settings.sections import RetentionSettings
 from stepvad.site.store.restore import BEFORE
 
 
-class Retention(Protocol):
-    """Retention periods."""
-
-    @property
-    def events_days(self) -> float:
-        """Days after which an event is deleted."""
-        ...
-
-    @property
-    def poses_days(self) -> float:
-        """Days after which the poses and the explanation of an event are deleted."""
-        ...
-
-
-def delete_old(connection: sqlite3.Connection, retention: Retention, time: float) -> Deleted:
+def delete_old(
+    connection: sqlite3.Connection, retention: RetentionSettings, time: float
+) -> Deleted:
     """Delete ended events, and poses and explanations, that have expired by store time `time`."""
     old = "SELECT id FROM events WHERE stored < ? AND end_time IS NOT NULL"
     events = connection.execute(
@@ -41,7 +29,7 @@ def delete_old(connection: sqlite3.Connection, retention: Retention, time: float
     return Deleted(events=events, poses=poses, kept_open=0)
 
 
-def forget_replaced(store: Path, retention: Retention, time: float) -> None:
+def forget_replaced(store: Path, retention: RetentionSettings, time: float) -> None:
     """Delete the store replaced by a restore once its newest row would have expired."""
     replaced = store.with_name(store.name + BEFORE)
     days = min(retention.events_days, retention.poses_days)
