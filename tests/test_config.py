@@ -23,7 +23,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert (paper.learning_rate, paper.final_rate) == (2e-4, 0.5)
     assert (paper.beta_1, paper.beta_2, paper.weight_decay) == (0.5, 0.9, 1e-2)
     assert (paper.ema_decay, paper.ema_warmup) == (0.999, False)
-    assert (paper.profile, paper.drop_last_window) == ("step", False)
+    assert not paper.drop_last_window
     assert (paper.whiten, paper.confidence, paper.aggregation) == (True, True, "max")
 
 

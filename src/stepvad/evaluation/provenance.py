@@ -16,21 +16,19 @@ from stepvad.evaluation.baselines import Method, is_distance
 from stepvad.model.runtime import choose
 
 DECIDING = (
-    "baselines",
     "config.py",
     "detector.py",
     "model",
     "poses.py",
     "skeletons.py",
     "windows",
+    "evaluation/baselines",
     "evaluation/custom.py",
-    "evaluation/densities.py",
     "evaluation/experiment.py",
     "evaluation/protocol.py",
     "evaluation/runs.py",
     "evaluation/trivial.py",
     "evaluation/validation.py",
-    "evaluation/viewruns.py",
 )
 """The parts of the package that decide a score."""
 
