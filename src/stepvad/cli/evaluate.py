@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import DataSeed, EngineOptions, RuntimeName, SplitName, on_engine
+from stepvad.cli.options import DataSeed, RuntimeName, SplitName, on_engine
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,
@@ -114,7 +114,7 @@ def evaluate(
     from stepvad.evaluation.protocol import score_clips, tabulate_dataset, with_motion
     from stepvad.evaluation.scorers import shortest_window
 
-    detector = on_engine(baselines.load(model), EngineOptions(runtime))
+    detector = on_engine(baselines.load(model), runtime)
     dataset = open_dataset(data, split=split)
     dataset = replace(
         dataset,

@@ -60,26 +60,17 @@ SplitName = Annotated[
 ]
 FpsOption = Annotated[
     float | None,
-    typer.Option(
-        min=0.1, max=1000, help="Frames per second; required if the pose files do not state it."
-    ),
+    typer.Option(min=0.1, max=1000, help="Frames per second of footage that does not state it."),
 ]
 FramePart = Annotated[
     str, typer.Option(metavar="A:B", help="Only frames A up to B; `:500` is the first 500.")
 ]
 DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
 Device = Annotated[str, typer.Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
-PrecisionName = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    typer.Option(
-        help="Precision of the large products of the training; `auto` is bfloat16 where it is fast."
-    ),
-]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 TableFile = Annotated[
     Path | None, typer.Option("--table", help="Table file: .csv, otherwise Markdown.")
 ]
-ContactSheet = Annotated[Path | None, typer.Option(help="Draw sample motions to this .png file.")]
 FitJobsOption = Annotated[int, typer.Option(min=1, help="Fits to run in parallel.")]
 ExecutorName = Annotated[
     Literal["processes", "ray"],
@@ -126,17 +117,6 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores."),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Engine for the energies, and its number of threads."""
-
-    runtime: RuntimeName = "auto"
-    threads: Threads = None
-
-
-DEFAULT_ENGINE = EngineOptions()
 
 
 def configured(base: Config, file: Path | None, **options: Any) -> Config:
@@ -214,16 +194,15 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
     return first, end
 
 
-def on_engine(fitted: Fitted, engine: EngineOptions) -> Fitted:
+def on_engine(fitted: Fitted, runtime: Runtime, threads: int | None = None) -> Fitted:
     """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
     from stepvad.detector import Detector
 
     if isinstance(fitted, Detector):
-        if engine != DEFAULT_ENGINE:
-            fitted = replace(fitted, runtime=engine.runtime, threads=engine.threads)
-    elif engine.runtime != "auto":
+        return replace(fitted, runtime=runtime, threads=threads)
+    if runtime != "auto":
         raise StepvadError(
-            f"--runtime: expected a model with a network for {engine.runtime!r}, got distances",
+            f"--runtime: expected a model with a network for {runtime!r}, got distances",
             hint="leave --runtime out",
         )
     return fitted

@@ -13,15 +13,15 @@ import typer
 
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import (
-    DEFAULT_ENGINE,
     CalibratedCameraOption,
-    EngineOptions,
     FormatOption,
     FpsOption,
     FramePart,
     LabelsOption,
     PoseFile,
     PosesArgument,
+    RuntimeName,
+    Threads,
     calibration_of,
     frame_range,
     load_detector,
@@ -64,7 +64,6 @@ Plot = Annotated[
 ]
 
 
-@grouped
 def score(
     model: ModelFile,
     poses: PosesArgument,
@@ -75,7 +74,8 @@ def score(
     camera: CalibratedCameraOption = None,
     fps: FpsOption = None,
     format: FormatOption = "auto",
-    engine: EngineOptions = DEFAULT_ENGINE,
+    runtime: RuntimeName = "auto",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Score every frame by its most unusual person; higher is more abnormal.
@@ -105,7 +105,7 @@ def score(
         _check_plot(plot)
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
-    detector = on_engine(fitted, engine)
+    detector = on_engine(fitted, runtime, threads)
     where = eventlines.FoundWith.of(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
@@ -338,7 +338,6 @@ ReportEventsOption = Annotated[
 ]
 
 
-@grouped
 def report(
     model: ModelFile,
     poses: PoseFile,
