@@ -12,7 +12,6 @@ from typing import (
     Any,
     Literal,
     TypeAlias,
-    TypeGuard,
     TypeVar,
     Union,
     get_args,
@@ -210,69 +209,45 @@ class Fields:
             raise DataError(f"{self.what}: expected {name}, got none")
         return self.values[name]
 
+    def _take(self, name: str, kind: Any) -> Any:
+        """A required field of a type."""
+        return from_plain(kind, self.value(name), f"{self.what}: {name}")
+
     def text(self, name: str) -> str:
         """A string."""
-        value = self.value(name)
-        if isinstance(value, str):
-            return value
-        raise self.unlike(name, "a text")
+        found: str = self._take(name, str)
+        return found
 
     def flag(self, name: str) -> bool:
         """A boolean."""
-        value = self.value(name)
-        if isinstance(value, bool):
-            return value
-        raise self.unlike(name, "true or false")
+        found: bool = self._take(name, bool)
+        return found
 
-    def whole(self, name: str, *, least: int = 0, below: int = LARGEST) -> int:
-        """An integer from `least` up to, but not including, `below`."""
-        value = self.value(name)
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value < below:
-            return value
-        raise self.unlike(name, f"a whole number from {least} on")
+    def whole(self, name: str, *, least: int = 0) -> int:
+        """An integer from `least` up."""
+        found: int = self._take(name, Annotated[int, Meta(ge=least, le=LARGEST - 1)])
+        return found
 
     def number(self, name: str, *, most: float = sys.float_info.max) -> float:
         """A finite number with absolute value at most `most`."""
-        value = self.value(name)
-        if _is_number(value) and abs(value) <= most:
-            return float(value)
-        raise self.unlike(name, "a number")
+        found: float = self._take(name, Annotated[float, Meta(ge=-most, le=most)])
+        return found
 
     def items(self, name: str) -> list[object]:
         """A list of anything."""
-        value = self.value(name)
-        if isinstance(value, list | tuple):
-            return [*value]
-        raise self.unlike(name, "a list")
+        return [*self._take(name, list[Any])]
 
-    def wholes(self, name: str, *, least: int = 0) -> tuple[int, ...]:
-        """A list of integers from `least` up."""
-        values = [
-            value
-            for value in self.items(name)
-            if isinstance(value, int) and not isinstance(value, bool) and least <= value < LARGEST
-        ]
-        if len(values) == len(self.items(name)):
-            return tuple(values)
-        raise self.unlike(name, f"whole numbers from {least} on")
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """A list of integers from 0 up."""
+        return tuple(self._take(name, list[Count]))
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of finite numbers."""
-        values = [
-            value
-            for value in self.items(name)
-            if _is_number(value) and abs(value) <= sys.float_info.max
-        ]
-        if len(values) == len(self.items(name)):
-            return tuple(map(float, values))
-        raise self.unlike(name, "finite numbers")
+        return tuple(self._take(name, list[Number]))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
-        values = [value for value in self.items(name) if isinstance(value, str)]
-        if len(values) == len(self.items(name)):
-            return tuple(values)
-        raise self.unlike(name, "texts")
+        return tuple(self._take(name, list[str]))
 
     def fields(self, name: str) -> Fields:
         """A nested object."""
@@ -280,17 +255,11 @@ class Fields:
 
     def objects(self, name: str) -> dict[str, Fields]:
         """Nested objects by name."""
-        own = self.fields(name)
-        if {*map(type, own.values)} - {str}:  # msgpack allows keys of any type
-            raise self.unlike(name, "objects by name")
-        return {key: Fields.of(f"{own.what} {key!r:.40}", one) for key, one in own.values.items()}
+        own = self._take(name, dict[str, dict[str, Any]])
+        return {key: Fields(f"{self.what}: {name} {key!r:.40}", one) for key, one in own.items()}
 
     def unlike(self, name: str, expected: str) -> DataError:
         """The error for a field of another type or value."""
         return DataError(
             f"{self.what}: expected {expected} as {name}, got {self.values.get(name)!r:.40}"
         )
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from stepvad.codec import to_plain
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID, FleetChange, change_of
 from stepvad.incidents.events import ChangeKind
@@ -23,7 +22,7 @@ def event(number: int = 0, camera: str = CAMERA, **more: Any) -> Record:
 
 def body(kind: ChangeKind, one: Record, /, *, site: str = "north", **more: Any) -> bytes:
     """A message as a worker writes it."""
-    return json.dumps(to_plain(message(kind, None, one)) | {"site": site} | more).encode()
+    return json.dumps(asdict(message(kind, None, one)) | {"site": site} | more).encode()
 
 
 def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
