@@ -16,9 +16,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.passwords import Passwords
-from stepvad.web.attempts import MOST_WRONG_ACCOUNT, MOST_WRONG_EACH, Attempts
-from stepvad.web.background import Background
-from stepvad.web.token import Token
+from stepvad.web.attempts import MOST_WRONG_ACCOUNT, MOST_WRONG_EACH, Attempts, Token
+from stepvad.web.identity import Background
 from tests.web.people import HASH, PASSWORD, PEOPLE, browser_of, log_in, visitor, with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
 

@@ -6,8 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from stepvad.web.attempts import MOST_WRONG_EACH, Attempts
-from stepvad.web.token import Token
+from stepvad.web.attempts import MOST_WRONG_EACH, Attempts, Token
 from tests.web.sites import BEARER, HERE, TOKEN, Site
 
 WRONG = {"Authorization": "Bearer wrong"}

@@ -10,8 +10,8 @@ from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError
+from stepvad.web.attempts import Token
 from stepvad.web.security import MAX_BODY, PAGES
-from stepvad.web.token import Token
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
 
 THERE = HERE.replace("http", "ws")

@@ -17,10 +17,9 @@ from stepvad.accounts.passwords import Passwords
 from stepvad.report.page import house_style, player
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.web import Web
-from stepvad.web.attempts import Attempts
+from stepvad.web.attempts import Attempts, Token
 from stepvad.web.audit_trail import AuditTrail
-from stepvad.web.background import Background
-from stepvad.web.identity import Identities
+from stepvad.web.identity import Background, Identities
 from stepvad.web.learning_routes import add_learning_routes, add_precision_route
 from stepvad.web.links import add_links
 from stepvad.web.live import Live
@@ -41,7 +40,6 @@ from stepvad.web.security import Guard, own_names
 from stepvad.web.sessions import Sessions
 from stepvad.web.settings_routes import add_settings_routes
 from stepvad.web.sign_on import SignOn
-from stepvad.web.token import Token
 from stepvad.web.user_routes import add_user_routes
 
 PROXY_S = 50.0

@@ -1,7 +1,9 @@
-"""Rate limiting of wrong tokens and passwords."""
+"""The token of a page, and rate limiting of wrong tokens and passwords."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import logging
 import time
@@ -9,8 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from stepvad.errors import ConfigError
 from stepvad.supervision.logs import Repeats, repeated
-from stepvad.web.token import Token
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +21,28 @@ MOST_WRONG_EACH = 10
 """Maximum wrong tokens and passwords per minute from one address; it locks out no other."""
 MOST_WRONG_ACCOUNT = 5
 """Maximum per minute for one account from one address."""
+
+
+SHORTEST_TOKEN = 16
+
+
+class Token:
+    """The access token of the page."""
+
+    def __init__(self, token: str) -> None:
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                f"web.token: expected at least {SHORTEST_TOKEN} characters, got {len(token)}",
+                hint="remove the setting to have one generated",
+            )
+        self._token = token.encode()
+        # browsers send a host's cookies to all its ports, so each site needs its own cookie name
+        name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
+        self.cookie_name = f"stepvad-{name[:8]}"
+
+    def fits(self, given: str) -> bool:
+        """Whether this is the token, compared in constant time."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token)
 
 
 class Attempt(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from stepvad.accounts.accounts import Accounts
 from stepvad.errors import StepvadError
 from stepvad.supervision.logs import Repeats, repeated
-from stepvad.web.background import Background
+from stepvad.web.identity import Background
 
 logger = logging.getLogger(__name__)
 

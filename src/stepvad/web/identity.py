@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple, ParamSpec, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -12,11 +15,34 @@ from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.users import TOKEN_USER, User
 from stepvad.settings.web import Web
 from stepvad.web.attempts import Attempt, Attempts
-from stepvad.web.background import Background
 from stepvad.web.sessions import TOKEN_OWNER, Owner, Sessions
 from stepvad.web.sign_on import STATE, ProxyUser, user_of
 
 KnownBy = Literal["token", "session", "proxy"]
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+THREADS = 2
+"""Password hashing takes 64 MiB and a core in each."""
+
+
+class Background:
+    """A few threads of their own: routes that are busy do not delay a log-in, nor it them."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+
+    async def run(
+        self,
+        work: Callable[Arguments, Result],
+        *args: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """The result of a function, called in one of the threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **options))
 
 
 class Identity(NamedTuple):

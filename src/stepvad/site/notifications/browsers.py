@@ -7,8 +7,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -47,17 +47,6 @@ def outcome(status: int) -> Outcome:
     if status in GONE:
         return "gone"
     return "failed" if status == 0 or status == 429 or status >= 500 else "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """What became of one message."""
-
-    taken: int = 0
-    gone: int = 0
-    refused: int = 0
-    failed: int = 0
-    reason: str = ""
 
 
 class BrowserTarget:
@@ -99,50 +88,54 @@ class BrowserTarget:
             self._sending, self._has_reached, self._tries = notice, False, {}
         known = self._subscriptions.all()
         waiting = [one for one in known if self._tries.get(one.endpoint, 0) < MOST_TRIES]
-        counted = self._post(notice, waiting) if waiting else _Counted()
-        if counted.failed:
+        if not known:
+            return "no browser has asked for notifications yet"
+        found, reason = self._post(notice, waiting) if waiting else ([], "")
+        counted = Counter(found)
+        if counted["failed"]:
             raise DeliveryError(
-                f"browsers: expected {len(waiting)} to get a message, got {counted.failed} push "
-                f"services that refused it: {counted.reason}",
+                f"browsers: expected {len(waiting)} to get a message, got {counted['failed']} push "
+                f"services that refused it: {reason}",
                 hint="check that this machine can reach the internet",
             )
         self._sending = None
-        return _words(len(known), counted)
+        said = [f"{counted['taken']} of {len(known)} browsers got it"]
+        if counted["gone"]:
+            said.append(f"{counted['gone']} had ended their subscription and are removed")
+        if counted["refused"]:
+            said.append(f"{counted['refused']} could not be reached: {reason}")
+        return ", ".join(said)
 
     def cancel(self) -> None:
         """Kill a running send."""
         self._process.cancel()
 
-    def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> _Counted:
+    def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> tuple[list[Outcome], str]:
+        """What became of the message at each browser, and the first reason why not."""
         key = self._subscriptions.key()
         requests = tuple(self._request(key, notice, one) for one in to)
         said = self._process.run(Task("post", requests=requests))
         answers = {answer.request: answer for answer in said}
-        found = {
-            one.endpoint: outcome(answers[n].status if n in answers else 0)
-            for n, one in enumerate(to)
-        }
+        found = [outcome(answers[n].status if n in answers else 0) for n in range(len(to))]
         reasons = [
             _reason(one, answers.get(n))
             for n, one in enumerate(to)
-            if found[one.endpoint] in ("failed", "refused")
+            if found[n] in ("failed", "refused")
         ]
-        self._count_tries(found)
-        gone = [endpoint for endpoint, what in found.items() if what == "gone"]
+        gone = [one.endpoint for one, what in zip(to, found, strict=True) if what == "gone"]
         if gone:
             self._subscriptions.remove(gone)
             logger.info("browsers: %d subscriptions have ended and are removed", len(gone))
-        taken = sum(what == "taken" for what in found.values())
-        failed = sum(self._tries[endpoint] < MOST_TRIES for endpoint in found)
-        refused = len(found) - taken - len(gone) - failed
-        return _Counted(taken, len(gone), refused, failed, reasons[0] if reasons else "")
+        self._has_reached |= "taken" in found
+        tried = [self._tried(one.endpoint, what) for one, what in zip(to, found, strict=True)]
+        return tried, next(iter(reasons), "")
 
-    def _count_tries(self, found: Mapping[str, Outcome]) -> None:
-        self._has_reached |= "taken" in found.values()
+    def _tried(self, endpoint: str, what: Outcome) -> Outcome:
+        """Count an attempt; what fails too often is refused."""
         most = MOST_TRIES if self._has_reached else MOST_TRIES - 1
-        for endpoint, what in found.items():
-            tries = min(self._tries.get(endpoint, 0) + 1, most)
-            self._tries[endpoint] = tries if what == "failed" else MOST_TRIES
+        tries = min(self._tries.get(endpoint, 0) + 1, most) if what == "failed" else MOST_TRIES
+        self._tries[endpoint] = tries
+        return "refused" if what == "failed" and tries == MOST_TRIES else what
 
     def _request(
         self, key: ApprisePEMController, notice: Notice, to: PushSubscription
@@ -200,14 +193,3 @@ def _reason(one: PushSubscription, answer: Answer | None) -> str:
     if answer.words:
         return f"{host} did not answer ({answer.words})"
     return f"{host} answered {answer.status}"
-
-
-def _words(known: int, counted: _Counted) -> str:
-    if not known:
-        return "no browser has asked for notifications yet"
-    said = [f"{counted.taken} of {known} browsers got it"]
-    if counted.gone:
-        said.append(f"{counted.gone} had ended their subscription and are removed")
-    if counted.refused:
-        said.append(f"{counted.refused} could not be reached: {counted.reason}")
-    return ", ".join(said)
