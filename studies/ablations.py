@@ -28,13 +28,13 @@ from stepvad.evaluation.protocol import FrameView, Selection
 from stepvad.evaluation.runs import ExperimentRun
 from stepvad.evaluation.sweep import SweepPlace, sweep
 from stepvad.model.scoring import Placement
-from stepvad.plots import style
-from stepvad.plots.curves import AxisLabels, Scale, Series, draw_panels
-from stepvad.plots.dots import Dot, draw_dots
-from stepvad.plots.heatmap import Grid, draw_heatmaps
 from stepvad.progress import Progress, Report, silent
 from studies import fits
 from studies.fits import Fits
+from studies.plots.curves import AxisLabels, Scale, Series, draw_panels
+from studies.plots.dots import Dot, draw_dots
+from studies.plots.heatmap import Grid, draw_heatmaps
+from studies.plots.looks import STROKES, LineStyle, look
 
 COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
 
@@ -461,14 +461,14 @@ def _every_K(lines: Sequence[StudyResult]) -> list[int]:
     return sorted({line.case.K for line in lines if line.case.K})
 
 
-def _looks(lines: Sequence[StudyResult]) -> dict[str, style.LineStyle]:
+def _looks(lines: Sequence[StudyResult]) -> dict[str, LineStyle]:
     """Style of each line: its method's colour, and a distinct stroke if a method has several."""
     methods = {line.case.line: line.case.method for line in lines}
-    looks: dict[str, style.LineStyle] = {}
+    looks: dict[str, LineStyle] = {}
     for name, method in methods.items():
-        own = style.look(method)
+        own = look(method)
         number = [*methods.values()][: len(looks)].count(method)
-        stroke = style.STROKES[number % len(style.STROKES)]
+        stroke = STROKES[number % len(STROKES)]
         looks[name] = replace(own, line=stroke) if number else own
     return looks
 

@@ -38,15 +38,15 @@ from stepvad.formats import file_stem
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.plots import style
-from stepvad.plots.curves import AxisLabels, Series, draw_curves
-from stepvad.plots.sequences import SequenceRow, draw_sequences
 from stepvad.plots.timeline import draw_timeline
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex
 from studies import fits
+from studies.plots.curves import AxisLabels, Series, draw_curves
+from studies.plots.looks import OTHERS, LineStyle
+from studies.plots.sequences import SequenceRow, draw_sequences
 
 BOTTLENECKS = (8, 48, 256)
 """Components in the paper's picture: too few, the paper's choice, too many."""
@@ -164,9 +164,7 @@ def _draw_errors(
 ) -> None:
 
     places = np.arange(1.0, errors.shape[1] + 1)
-    looks = [
-        style.LineStyle(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))
-    ]
+    looks = [LineStyle(OTHERS[number % len(OTHERS)]) for number in range(len(noises))]
     series = {
         "no noise" if size == 0 else f"noise {size:g}": Series(
             places, error, np.zeros_like(places), look=look, mark=_lowest(error)

@@ -46,6 +46,7 @@ from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.plots import style
 from stepvad.progress import Progress, Report, silent
 from stepvad.windows import cut, standardise
+from studies.plots.looks import OTHERS
 
 COLUMNS = (
     *("threads", "people", "way", "ms", "low", "high", "windows/s", "of limit"),
@@ -528,7 +529,7 @@ def naive_energies(model: Model) -> Callable[[NDArray[np.float32]], NDArray[np.f
     return energies
 
 
-COLOURS = (*style.OTHERS[:-1], "#999933", "#882255")
+COLOURS = (*OTHERS[:-1], "#999933", "#882255")
 """Without grey, which is reserved for the paper's figures."""
 
 

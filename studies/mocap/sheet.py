@@ -9,10 +9,10 @@ import numpy as np
 from stepvad.evaluation.datasets import Dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import true_runs
-from stepvad.plots.scene_sheet import ClipStrip, draw_scenes
 from stepvad.poses import Clip
 from studies.mocap.cameras import SIZE
 from studies.mocap.catalogue import KINDS
+from studies.plots.scene_sheet import ClipStrip, draw_scenes
 
 MOMENTS = (0.05, 0.35, 0.65, 0.95)
 """Relative times of an event's frames on the sheet; half a second before and after is added."""

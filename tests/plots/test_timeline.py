@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 from stepvad import Scores, WindowScores
+from stepvad.errors import MissingExtraError
+from stepvad.plots import style
 from stepvad.plots.timeline import draw_timeline
 from stepvad.windows import Repairs
 
@@ -48,3 +51,9 @@ def test_a_clip_without_scores_is_drawn_too(tmp_path: Path) -> None:
     nothing = WindowScores.join([], L=3)
     draw_timeline(Scores("nobody", 0, 12, nothing, Repairs(), 0), tmp_path / "empty.png")
     assert (tmp_path / "empty.png").stat().st_size > 1000
+
+
+def test_a_figure_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"plot needs the plots extra; pip install"):
+        style.figure(1, 1)

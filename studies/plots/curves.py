@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.plots import style
-from stepvad.plots.style import LineStyle
+from studies.plots import looks
+from studies.plots.looks import LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -110,7 +111,7 @@ def draw_panels(
     every = figure.subplots(1, len(panels), sharey=share_y, squeeze=False)[0]
     for axes, (title, lines) in zip(every, panels.items(), strict=True):
         for label, line in lines.items():
-            look = line.look or style.look(line.method or label, numbers[label])
+            look = line.look or looks.look(line.method or label, numbers[label])
             _draw_line(axes, label, line, look)
         _set_scale(axes, lines, labels.xscale, labels.yscale)
         axes.set_xlabel(labels.x, parse_math=False)

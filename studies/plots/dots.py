@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepvad.plots import style
+from studies.plots.looks import look as look_of
 
 ROW_INCHES = 0.3
 PANEL_INCHES = 3.4
@@ -36,7 +37,7 @@ def draw_dots(panels: Mapping[str, Sequence[Dot]], path: Path, xlabel: str) -> N
     for axes, (title, dots) in zip(every, panels.items(), strict=True):
         axes.axvline(dots[0].value, color="#999999", linewidth=1, linestyle="--")
         for dot in dots:
-            row, look = labels.index(dot.label), style.look(dot.method)
+            row, look = labels.index(dot.label), look_of(dot.method)
             axes.plot([dot.low, dot.high], [row, row], color=look.colour, linewidth=1.5)
             axes.plot([dot.value], [row], look.marker, color=look.colour, markersize=6)
         axes.set_yticks(range(len(labels)), labels, parse_math=False)

@@ -1,0 +1,1 @@
+"""Figures of studies: curves, dots, heat maps and sheets of skeletons."""
