@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,12 +65,14 @@ def test_events_are_those_of_the_calibration(
     made = calibration(own, scores)
     file.write(made, file.beside(own))
     words = () if camera is None else ("--camera", camera)
-    run = stepvad("report", own, clip, "-o", tmp_path / "a.html", *words)
+    run = stepvad("report", own, clip, "-o", tmp_path / "a.html", *words, "--json")
     assert run.code == 0, run.err
-    assert run.out.split() == [str(tmp_path / "a.html")]
     page = read((tmp_path / "a.html").read_text("utf-8"))
     found = events.find(scores, 25.0, made.rules_of(camera or "door"))
     assert found
+    facts = json.loads(run.out)
+    assert facts["report"] == str(tmp_path / "a.html")
+    assert [event["peak"] for event in facts["events"]] == [event.peak for event in found]
     assert f"events: {len(found)}, at scores of " in run.err
     assert len(page.one("tbody").every("tr")) == len(motions(page)) == len(found)
     head = page.every("header")[0].text
@@ -83,7 +86,8 @@ def test_a_threshold_by_hand_needs_no_calibration_and_gives_the_same_bytes_again
 ) -> None:
     for name in ("a.html", "b.html"):
         words = ("--threshold", "0.3", "--events", "1")
-        assert stepvad("report", model, clip, "-o", tmp_path / name, *words).code == 0
+        run = stepvad("report", model, clip, "-o", tmp_path / name, *words)
+        assert (run.code, run.out.split()) == (0, [str(tmp_path / name)])
     first, second = ((tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
     assert first == second
     assert b"chosen by hand" in first

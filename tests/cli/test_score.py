@@ -9,14 +9,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clips, write_clips
-from stepvad.cli.options import RuntimeName
-from stepvad.model.runtime import Runtime
 from tests.cli.conftest import Command
 
 
@@ -237,7 +234,3 @@ def test_distances_have_no_runtime_to_choose(
     assert (
         "error: --runtime: expected a model with a network for 'numpy', got distances" in done.err
     )
-
-
-def test_the_command_line_knows_every_runtime() -> None:
-    assert get_args(get_args(RuntimeName)[0]) == get_args(Runtime)

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-import msgspec
 import typer
 
 from stepvad.cli.terminal import notes_of, say
@@ -174,6 +173,8 @@ def _read_settings(file: Path, others: Any) -> dict[str, Any]:
 
 def _checked(value: object, kind: Any, where: str) -> object:
     """A value of this type; a whole number is a number, too."""
+    import msgspec  # imported here to keep --help fast
+
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
