@@ -43,9 +43,9 @@ from stepvad.config import Runtime
 from stepvad.detector import Detector
 from stepvad.formats import read_clips
 from stepvad.windows import cut
+from studies.figures.timed_archive import Times
 from studies.simulated.archive import KINDS, Hour, Kind, write_model, write_poses
 from tests.archive.archives import contents
-from tests.archive.timed import Times
 
 ROOT = Path(__file__).absolute().parents[1]
 BARE_S = 10.0
@@ -125,7 +125,8 @@ def bare_rate(task: Bare, jobs: int) -> Rate:
 
 def command(poses: Path, scores: Path, model: Path, options: argparse.Namespace) -> list[str]:
     """A run of `archive score` with clocks, whose times go beside the scores."""
-    words = [sys.executable, "-m", "tests.archive.timed", scores.with_name(f"times-{scores.name}")]
+    times = scores.with_name(f"times-{scores.name}")
+    words = [sys.executable, "-m", "studies.figures.timed_archive", times]
     words += ["archive", "score", poses, "-o", scores, "--model", model, "--json"]
     return [*map(str, [*words, "--jobs", options.jobs, "--runtime", options.runtime])]
 

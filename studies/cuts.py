@@ -147,7 +147,7 @@ def edge(directory: Path, host: Host, servers: Sequence[str]) -> Role:
         + bus_section(servers, "fleet.bus")
     )
     acks = str(directory / "edge.acks")
-    program = ("tests.fleet.recording_edge",)
+    program = ("studies.simulated.recording_edge",)
     return Role("edge", settings, inside=host.inside, program=program, ACKS=acks)
 
 

@@ -177,4 +177,4 @@ def timing(detector: Detector, clip: Clip) -> None:
 
 def percent(holds: NDArray[np.bool_]) -> str:
     """How many of them hold."""
-    return f"{100 * holds.mean():.1f} %"
+    return f"{100 * holds.sum() / max(len(holds), 1):.1f} %"

@@ -1,6 +1,6 @@
 """`stepvad fleet edge` that writes down what the broker acknowledged, with the poses sent.
 
-ACKS=FILE python -m tests.fleet.recording_edge edge EDGE.toml
+ACKS=FILE python -m studies.simulated.recording_edge edge EDGE.toml
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`archive score` with a clock in its processes: what a shard takes, and the network in it.
 
-    python -m tests.archive.timed TIMES archive score POSES -o SCORES --model MODEL
+    python -m studies.figures.timed_archive TIMES archive score POSES -o SCORES --model MODEL
 
 Every process adds a line for every shard to a file of its own below TIMES. Both are processor time
 of the same process in the same moments, so whatever else runs on the machine slows both down.
