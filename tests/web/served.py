@@ -81,7 +81,7 @@ def main(directory: Path, web: Web, held_files: int) -> None:
     raise_file_limit()
     supervisor = Supervisor()
     with site(directory, web=web) as mill:
-        app = mill.app(health=supervisor, session_file=directory / "sessions")
+        app = mill.app(health=supervisor.health, session_file=directory / "sessions")
         server = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         supervisor.start(server)
         wait_until(lambda: server.heartbeat.age_s < 1)

@@ -34,7 +34,7 @@ def _run(
         shelf.check()
         site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
         accounts = open_accounts(web, None)
-        app = create_app(site, secret(token), health=supervisor, accounts=accounts)
+        app = create_app(site, secret(token), health=supervisor.health, accounts=accounts)
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         tell_first_link(accounts, web, page.url)
         supervisor.start(page)

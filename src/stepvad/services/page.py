@@ -36,7 +36,7 @@ def serve_page(
     app = create_app(
         site,
         token,
-        health=supervisor,
+        health=supervisor.health,
         session_file=settings.data / SESSIONS,
         accounts=accounts,
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field, replace
 
 from stepvad.calibration import Calibration
 from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, Shift, look
@@ -80,21 +78,10 @@ class CameraDrift:
 
 def latest_block(clip: Clip) -> Clip:
     """The end of a clip, one block long."""
-    n = round(BLOCK_S * clip.rate())
-    first = max(clip.n_frames - n, 0)
-    tracks = []
-    for track in clip.tracks:
-        part = slice(int(np.searchsorted(track.frames, first)), None)
-        if len(track.frames[part]):
-            tracks.append(
-                type(track)(
-                    track.id,
-                    track.frames[part] - first,
-                    track.keypoints[part],
-                    track.confidence[part],
-                )
-            )
-    return Clip(clip.name, clip.fps, clip.n_frames - first, tuple(tracks), clip.skeleton)
+    first = max(clip.n_frames - round(BLOCK_S * clip.rate()), 0)
+    parts = [track.between(first, clip.n_frames) for track in clip.tracks]
+    tracks = tuple(replace(part, frames=part.frames - first) for part in parts if len(part))
+    return replace(clip, n_frames=clip.n_frames - first, tracks=tracks)
 
 
 def words(monitor: DriftMonitor) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks
@@ -16,24 +15,9 @@ from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.explainer import unpacked
 from stepvad.site.store.access import open_store
+from stepvad.site.store.eventstore import Store
 
 logger = logging.getLogger(__name__)
-
-
-class MarkedEvents(Protocol):
-    """The stored events of a site, what was said of them, and their poses."""
-
-    def events(self, *, limit: int | None) -> list[Record]:
-        """Stored events."""
-        ...
-
-    def marked(self) -> Mapping[str, float]:
-        """The ids of events marked as normal."""
-        ...
-
-    def poses(self, id: str) -> bytes | None:
-        """The poses around an event."""
-        ...
 
 
 def marks_of(data: Path, model_sha256: str) -> Marks:
@@ -42,7 +26,7 @@ def marks_of(data: Path, model_sha256: str) -> Marks:
         return marks_in(store, model_sha256)
 
 
-def marks_in(store: MarkedEvents, model_sha256: str) -> Marks:
+def marks_in(store: Store, model_sha256: str) -> Marks:
     """Marks on events that this model found, with their poses if still stored."""
     found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
     records = {one.id: one for one in found}

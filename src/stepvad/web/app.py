@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +17,7 @@ from stepvad.accounts.passwords import Passwords
 from stepvad.report.page import house_style, player
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.web import Web
+from stepvad.supervision.stages import Health
 from stepvad.web.attempts import Attempts, Token
 from stepvad.web.audit_trail import AuditTrail
 from stepvad.web.identity import Background, Identities
@@ -26,9 +27,7 @@ from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_login
 from stepvad.web.notifications import add_notifications
 from stepvad.web.operations import (
-    AlwaysHealthy,
     ErrorLog,
-    HealthSource,
     add_error_answers,
     add_operations,
 )
@@ -56,14 +55,15 @@ def create_app(
     site: Running,
     token: str,
     *,
-    health: HealthSource | None = None,
+    health: Callable[[], Health] = Health,
     session_file: Path | None = None,
     accounts: Accounts | None = None,
 ) -> FastAPI:
     """Create the app; `web/roles.py` says which role each route needs. The token has all of them.
 
-    `health` reports whether the process behind the page hangs. Sessions survive a restart if
-    `session_file` is set. Without `accounts` the token is the only way to log in.
+    `health` reports whether the process behind the page hangs; by default it has no stages.
+    Sessions survive a restart if `session_file` is set. Without `accounts` the token is the only
+    way to log in.
     """
     number, settings = version("stepvad"), site.settings
     app = FastAPI(
@@ -83,7 +83,7 @@ def create_app(
     _add_page(app)
     if isinstance(settings, SiteSettings):
         add_notifications(app, settings)
-    add_operations(app, site, number, health or AlwaysHealthy(), errors)
+    add_operations(app, site, number, health, errors)
     add_user_routes(app, accounts)
     identities = _identities(settings.web, token, session_file, accounts)
     live = Live(site.status, site.store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from typing import Protocol
+from collections.abc import Callable
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -18,22 +18,6 @@ from stepvad.web.routes import Running
 logger = logging.getLogger(__name__)
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class HealthSource(Protocol):
-    """Provides the health of a process's stages."""
-
-    def health(self) -> Health:
-        """Current health of the stages."""
-        ...
-
-
-class AlwaysHealthy:
-    """A process without stages, such as the page of a fleet."""
-
-    def health(self) -> Health:
-        """Always healthy, since there are no stages."""
-        return Health()
 
 
 class ErrorLog:
@@ -56,10 +40,10 @@ class ErrorLog:
 
 
 def add_operations(
-    app: FastAPI, site: Running, number: str, source: HealthSource, errors: ErrorLog
+    app: FastAPI, site: Running, number: str, health: Callable[[], Health], errors: ErrorLog
 ) -> None:
     """Add health, readiness and metrics."""
-    _add_health(app, source)
+    _add_health(app, health)
 
     @app.get(
         "/readyz",
@@ -82,11 +66,11 @@ def add_operations(
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     def prometheus() -> Response:
         """All counts for Prometheus."""
-        body = metrics.render(site.status, number, source.health())
+        body = metrics.render(site.status, number, health())
         return Response(body, media_type=METRICS)
 
 
-def _add_health(app: FastAPI, source: HealthSource) -> None:
+def _add_health(app: FastAPI, health: Callable[[], Health]) -> None:
     lines = Repeats()
 
     @app.get(
@@ -97,10 +81,10 @@ def _add_health(app: FastAPI, source: HealthSource) -> None:
     )
     async def healthz() -> Response:  # async, since all worker threads may be busy
         """Whether every part of the process makes progress."""
-        health = source.health()
-        if health.is_ok:
+        now = health()
+        if now.is_ok:
             return PlainTextResponse("ok\n")
-        late = ", ".join(health.late)
+        late = ", ".join(now.late)
         held = lines.admit(late)
         if held is not None:
             logger.error("stages hang: %s%s", late, repeated(held))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from stepvad.incidents.sink import Sink
 from stepvad.site.notifications.people import sink_names, target_of, words_of
 from stepvad.site.notifications.plan import NotificationRules, Scheduler, plan_file
-from stepvad.site.sinks.notify import Notify, ReviewedEvents
+from stepvad.site.sinks.notify import Notify
 
 if TYPE_CHECKING:
     from stepvad.settings.file import Sinks, SiteSettings
+    from stepvad.site.store.eventstore import Store
 
 
 def names(sinks: Sinks) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ def connect(settings: SiteSettings) -> Iterator[Sink]:
         yield JsonLines(sinks.file.path)
 
 
-def to_people(settings: SiteSettings, events: ReviewedEvents) -> Iterator[Notify]:
+def to_people(settings: SiteSettings, events: Store) -> Iterator[Notify]:
     """Create the sinks for people, which follow in `names`."""
     for name, people, to in sink_names(settings.sinks):
         scheduler = Scheduler(NotificationRules.of(people))

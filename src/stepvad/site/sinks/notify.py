@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, os_reason
@@ -19,26 +19,10 @@ from stepvad.supervision.backoff import Backoff
 if TYPE_CHECKING:
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record, SinkMessage
-    from stepvad.incidents.review import Review
+    from stepvad.site.store.eventstore import Store
 
 FIRST_S, LONGEST_S = 2.0, 300.0
 """Shortest and longest delay before a failed message is sent again."""
-
-
-class ReviewedEvents(Protocol):
-    """The stored events, and which of them somebody has seen."""
-
-    def event(self, id: str) -> Record | None:
-        """The event with this id."""
-        ...
-
-    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, Review]:
-        """Who has seen which of these events."""
-        ...
-
-    def now(self) -> float:
-        """Current time."""
-        ...
 
 
 class Notify:
@@ -56,7 +40,7 @@ class Notify:
         target: Target,
         scheduler: Scheduler,
         words: NoticeWords,
-        events: ReviewedEvents,
+        events: Store,
         file: Path,
         *,
         monotonic: Callable[[], float] = time.monotonic,
