@@ -30,7 +30,7 @@ def test_healthz_fails_when_a_stage_hangs_and_names_it_only_to_the_operator(
     mill: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     stages = Stages([StageHealth("scoring", 0.2, 30.0), StageHealth("web", 0.1, 30.0)])
-    app = mill.app(health=stages)
+    app = mill.app(health=stages.health)
     stranger = TestClient(app, base_url=HERE)
     assert (stranger.get("/healthz").status_code, stranger.get("/healthz").text) == (200, "ok\n")
     stages.stages[0] = StageHealth("scoring", 31.5, 30.0)
@@ -84,7 +84,7 @@ def end(server: Server, within_s: float = 5.0) -> None:
 
 def test_a_supervisor_starts_and_stops_the_server(mill: Site) -> None:
     supervisor = Supervisor()
-    server: Stage = bind(mill.app(health=supervisor), "127.0.0.1", 0)
+    server: Stage = bind(mill.app(health=supervisor.health), "127.0.0.1", 0)
     assert isinstance(server, Server)
     supervisor.start(server)
     line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
