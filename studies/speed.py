@@ -39,6 +39,7 @@ from stepvad.errors import StepvadError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.files.atomic import replacing
 from stepvad.files.temporary import temporary_directory
+from stepvad.model.folded import Folded
 from stepvad.model.modelfile import Model
 from stepvad.model.runtime import Engine, available
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
@@ -368,17 +369,27 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
         case "onnxruntime":
             from stepvad.model.runtime.engines import onnxruntime_run
-            from stepvad.model.runtime.graph import products_model
 
             run = onnxruntime_run(products_model(folded), threads)
         case "openvino" | "openvino-bfloat16" as engine:
             from stepvad.model.runtime.engines import openvino_run
-            from stepvad.model.runtime.graph import products_model
 
             run = openvino_run(
                 products_model(folded), threads, bfloat16=engine == "openvino-bfloat16"
             )
     return lambda: _discard(run([rows]))
+
+
+def products_model(folded: Folded) -> bytes:
+    """Only the large products of the network: an upper bound on the speed of an engine."""
+    from stepvad.model.runtime.graph import Graph
+
+    graph = Graph()
+    rows = "rows"
+    for W in folded.W:
+        rows = graph.node("MatMul", rows, graph.constant(W.T))
+    shape: list[int | str] = ["N", folded.L, len(folded.head)]
+    return graph.model({"rows": shape}, {rows: shape})
 
 
 def _numpy_products(W: NDArray[np.float32], rows: NDArray[np.float32]) -> None:

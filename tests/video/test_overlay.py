@@ -35,7 +35,7 @@ from stepvad.video.overlay import (
     video_size,
 )
 from stepvad.video.pixels import Image
-from stepvad.video.source import VideoFile, open_video
+from stepvad.video.source import VideoFile
 from stepvad.video.timeline import ShownFrames
 from tests.video.clips import STEP, write_video
 from tests.video.scored import LEFT_WRIST, N_FRAMES, SIZE, T, clip, scored, track
@@ -217,7 +217,7 @@ def test_on_black_everything_but_people_is_black() -> None:
 
 def test_on_a_video_its_frames_show_by_number(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", size=SIZE, n_frames=N_FRAMES // 2)
-    video = open_video(path)
+    video = VideoFile(path)
     assert video_size(video) == SIZE
     footage = clip(track(1, LEFT, range(20)), n_frames=20)
     overlay = overlay_of(footage, 4.0)
@@ -231,7 +231,7 @@ def test_on_a_video_its_frames_show_by_number(tmp_path: Path) -> None:
 
 
 def test_a_video_that_ends_early_is_refused(tmp_path: Path) -> None:
-    video = open_video(write_video(tmp_path / "a.mp4", size=SIZE, n_frames=5))
+    video = VideoFile(write_video(tmp_path / "a.mp4", size=SIZE, n_frames=5))
     overlay = overlay_of(clip(track(1, LEFT)), 4.0)
     with pytest.raises(DataError, match="expected a frame 9, got 5 frames that decode"):
         list(pictures(overlay, range(3, 10), video))

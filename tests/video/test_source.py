@@ -20,7 +20,7 @@ from stepvad.video.extract import ExtractionOptions, extract_file
 from stepvad.video.footage import footage_digest, open_footage
 from stepvad.video.parts import Parts
 from stepvad.video.pictures import PictureFolder
-from stepvad.video.source import Frame, VideoFile, open_video
+from stepvad.video.source import Frame, VideoFile
 from stepvad.video.thinning import at_rate
 from tests.video.clips import (
     N_FRAMES,
@@ -47,7 +47,7 @@ def brightness(frames: list[Frame]) -> list[float]:
     ("codec", "name"), [("mpeg4", "a.mp4"), ("libx264", "a.mkv"), ("mpeg4", "a.avi")]
 )
 def test_every_frame_comes_in_order_with_its_time(tmp_path: Path, codec: str, name: str) -> None:
-    video = open_video(write_video(tmp_path / name, codec=codec))
+    video = VideoFile(write_video(tmp_path / name, codec=codec))
     frames = list(video)
     assert [frame.number for frame in frames] == list(range(N_FRAMES))
     assert np.allclose(brightness(frames), np.arange(N_FRAMES) * STEP, atol=4)
@@ -75,7 +75,7 @@ def test_the_age_of_a_frame_comes_from_the_monotonic_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = time.monotonic()
-    frame = next(iter(open_video(write_video(tmp_path / "a.mp4"))))
+    frame = next(iter(VideoFile(write_video(tmp_path / "a.mp4"))))
     assert before <= frame.arrived <= time.monotonic()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert 0 <= frame.age_s < 60
@@ -90,7 +90,7 @@ def test_colours_are_red_green_blue(tmp_path: Path) -> None:
         image[..., 0] = 200
         container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode())
-    (frame,) = open_video(path)
+    (frame,) = VideoFile(path)
     assert frame.image[16, 16].tolist() == [200, 0, 0]
 
 
@@ -107,7 +107,7 @@ def test_a_video_on_its_side_is_turned_upright(tmp_path: Path, degrees: int) -> 
         stream.set_display_rotation(degrees)
         container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode())
-    (frame,) = open_video(path)
+    (frame,) = VideoFile(path)
     upright = np.rot90(image, degrees // 90)
     assert frame.image.shape == upright.shape
     assert np.abs(frame.image.astype(int) - upright).mean() < 8
@@ -121,12 +121,12 @@ def test_a_video_of_one_pixel_decodes(tmp_path: Path) -> None:
         image = np.full((1, 1, 3), 77, np.uint8)
         container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode())
-    (frame,) = open_video(path)
+    (frame,) = VideoFile(path)
     assert frame.image.tolist() == [[[77, 77, 77]]]
 
 
 def test_a_change_of_resolution_is_counted(tmp_path: Path) -> None:
-    video = open_video(write_two_sizes(tmp_path / "both.m2v"))
+    video = VideoFile(write_two_sizes(tmp_path / "both.m2v"))
     shapes = [frame.image.shape for frame in video]
     assert set(shapes) == {(48, 64, 3), (96, 128, 3)}
     assert video.counts.resolution_changes == 1
@@ -141,7 +141,7 @@ def test_damage_in_the_middle_is_skipped_or_ends_the_video(
     tmp_path: Path, how: str, codec: str, suffix: str
 ) -> None:
     whole = write_video(tmp_path / f"whole{suffix}", codec=codec)
-    video = open_video(broken(whole, how, tmp_path))
+    video = VideoFile(broken(whole, how, tmp_path))
     frames = list(video)
     assert 1 <= len(frames) <= N_FRAMES
     assert video.counts.decoded == len(frames)
@@ -150,7 +150,7 @@ def test_damage_in_the_middle_is_skipped_or_ends_the_video(
 
 def test_errors_are_counted(tmp_path: Path) -> None:
     whole = write_video(tmp_path / "whole.avi")
-    video = open_video(broken(whole, "noise", tmp_path))
+    video = VideoFile(broken(whole, "noise", tmp_path))
     n_frames = len(list(video))
     assert n_frames < N_FRAMES
     assert video.counts.skipped > 0
@@ -180,7 +180,7 @@ def test_what_is_no_video_is_an_error_that_says_so(
     unusable: dict[str, Path], kind: str, got: str
 ) -> None:
     with pytest.raises(DataError, match=got) as caught:
-        list(open_video(unusable[kind]))
+        list(VideoFile(unusable[kind]))
     assert str(unusable[kind]) in caught.value.problem
     assert "expected" in caught.value.problem
     assert caught.value.hint
@@ -192,7 +192,7 @@ def test_a_video_without_frames_is_an_error(tmp_path: Path) -> None:
     data = whole.read_bytes()
     path.write_bytes(data[: data.index(b"\x1f\x43\xb6\x75")])  # up to the first cluster
     with pytest.raises(DataError, match="expected"):
-        list(open_video(path))
+        list(VideoFile(path))
 
 
 def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtraError, match=r"stepvad\[video\]"):
-        open_video(path)
+        VideoFile(path)
 
 
 pytest.importorskip("av")
@@ -419,11 +419,11 @@ SMALL = 20
 READ = """
 import resource, sys
 from stepvad.errors import DataError
-from stepvad.video.source import open_video
+from stepvad.video.source import VideoFile
 limit = 2_000_000_000
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    video = open_video(sys.argv[1])
+    video = VideoFile(sys.argv[1])
     print(len(list(video)), video.counts.skipped)
 except DataError as error:
     print(error)

@@ -33,7 +33,6 @@ class DriftMonitor:
 
     def __init__(self, before: BlockStats) -> None:
         self._names = before.names
-        self._values = before.values
         self.spans = span_count(before)
         if self.spans < FEWEST_SPANS:
             hours = FEWEST_SPANS * SPAN_LOOKS * LOOK_EVERY_S / 3600

@@ -126,11 +126,6 @@ class VideoFile:
             )
 
 
-def open_video(path: Path | str) -> VideoFile:
-    """Open a video file for iteration."""
-    return VideoFile(path)
-
-
 class Decoder:
     """Decodes packets to images and counts errors."""
 

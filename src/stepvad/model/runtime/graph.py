@@ -103,15 +103,5 @@ def blocks_model(folded: Folded) -> bytes:
     return graph.model(inputs, {result: ["N", folded.L]})
 
 
-def products_model(folded: Folded) -> bytes:
-    """Only the large products of the network: an upper bound on the speed of an engine."""
-    graph = Graph()
-    rows = "rows"
-    for W in folded.W:
-        rows = graph.node("MatMul", rows, graph.constant(W.T))
-    shape: Shape = ["N", folded.L, len(folded.head)]
-    return graph.model({"rows": shape}, {rows: shape})
-
-
 def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
