@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
@@ -273,6 +275,15 @@ def test_an_item_of_a_mapping_is_named_in_the_error() -> None:
 def test_only_plain_values_and_arrays_are_encoded() -> None:
     with pytest.raises(TypeError, match="expected a value for JSON, got object"):
         encode({"x": object()})
+
+
+def test_messages_of_children_import_nothing_heavy() -> None:
+    code = (
+        "import sys, stepvad.intake.child_messages, stepvad.site.notifications.sending_child\n"
+        "print(*{'asyncio', 'pydantic', 'sqlite3', 'ssl'}.intersection(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.split()
 
 
 GOOD = Fields(
