@@ -75,7 +75,7 @@ def test_a_leak_shows_between_sites_of_the_same_age() -> None:
         == []
     )
     for name, more in (("rss_mb", 400.0), ("threads", 30), ("handles", 40)):
-        late = replace(SAMPLE, **{f"site_{name}": more})  # type: ignore[arg-type]
+        late = replace(SAMPLE, **{f"site_{name}": more})
         assert failed([*of_memory([*many, *[late] * 8])]) == [
             f"{name} of the site, first -> last part"
         ]
