@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import random
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from tests.fuzz.mutation import by_bytes
-from tests.fuzz.seeds import SITE
 
 MANY = 20_000
 HOLDERS = {"clip": "box tracks", "kpts_lo": "packed trajectories"}
@@ -71,19 +67,6 @@ def many_poses(seeds: Path) -> bytes:
     return _rows(2_000_000, 17)
 
 
-def flipped(number: int) -> Callable[[Path], bytes]:
-    """Bytes changed in the pages' headers or in the footer."""
-
-    def make(seeds: Path) -> bytes:
-        whole = io.BytesIO()
-        pq.write_table(
-            pq.read_table(seeds / "pose Parquet" / "coco17.parquet"), whole, use_dictionary=False
-        )
-        return by_bytes(whole.getvalue(), random.Random(number))
-
-    return make
-
-
 def page_that_claims(seeds: Path) -> bytes:
     """A page that says it has 1.4 GB when unpacked."""
     whole = bytearray(_rows(50, 17, write_page_checksum=True, use_dictionary=False))
@@ -105,31 +88,6 @@ def many_marked_levels(seeds: Path) -> bytes:
     facts["looks_at"] = ["x"] * 60_000
     facts["looks"] = {"yard": [[]] * 60_000}
     return json.dumps(facts, separators=(",", ":")).encode()
-
-
-def dotted(seeds: Path) -> bytes:
-    """A key of 20,000 parts."""
-    return (".".join(["a"] * MANY) + " = 1\n").encode()
-
-
-def dotted_lines(seeds: Path) -> bytes:
-    """Many keys of many parts."""
-    return "".join(f"{'a.' * 300}k{i} = 1\n" for i in range(1500)).encode()
-
-
-def dotted_tables(seeds: Path) -> bytes:
-    """Tables in tables, each by its whole name."""
-    return "".join(f"[{'.'.join(['a'] * i)}]\n" for i in range(1, 1400)).encode()
-
-
-def dotted_inside(seeds: Path) -> bytes:
-    """The same key in a table within a line."""
-    return b"x = {" + b".".join([b"a"] * MANY) + b" = 1}\n" + SITE.encode()
-
-
-def bracketed(seeds: Path) -> bytes:
-    """Lists in lists."""
-    return b"x = " + b"[" * MANY + b"]" * MANY
 
 
 def deep_json(seeds: Path) -> bytes:
@@ -167,20 +125,6 @@ def large_array(seeds: Path) -> bytes:
 def far_interval(seeds: Path) -> bytes:
     """A label that ends in a billion frames."""
     return b"1,0,3000000000\n"
-
-
-def long_classes(seeds: Path) -> bytes:
-    """A score file with long names."""
-    names = ["a" * 200_000] * MANY
-    whole = seeds / "archive scores" / "one.parquet"
-    table = pq.read_table(whole).slice(0, 1)
-    table = table.take(pa.array(np.zeros(MANY, np.int64)))
-    table = table.set_column(0, "clip", pa.array(names, pa.string()))
-    out = io.BytesIO()
-    entries = pq.read_metadata(whole).metadata
-    kept = {key: value for key, value in entries.items() if key != b"ARROW:schema"}
-    pq.write_table(table.replace_schema_metadata(kept), out, compression="zstd")
-    return out.getvalue()
 
 
 def _npy(kind: str, n: int) -> bytes:

@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
+from stepvad.errors import StepvadError
 from stepvad.fleet.subjects import Subjects
-from tests.fuzz.mutation import (
-    Mutator,
-    by_bytes,
-    by_json,
-    by_json_lines,
-    by_msgpack,
-    by_npy,
-    by_npz,
-    by_safetensors,
-    by_text,
-    by_toml,
-)
-from tests.fuzz.tables import by_parquet
+from stepvad.supervision.limits import limited_memory
 
 SUBJECTS = Subjects(shards=1)
-SPIN_S = 0.5
-"""Of a processor, that a reader takes which is too slow."""
+MEMORY = 1 << 30
+"""Bytes by which reading a small file may not grow memory."""
+SECONDS = 10.0
+"""Of a processor, that reading a small file may not take."""
+
+Reader = Callable[[Path, Path], object]
+"""Reads a file, given a directory with whole files that belong to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """How a kind of file is damaged, and what reads it."""
-
-    read: Callable[[Path, Path], object]
-    """The file, and a directory with whole files that belong to it."""
-    mutators: dict[str, Mutator]
-    """By the suffix of the file."""
+def accepts(reader: str, path: Path, shared: Path) -> bool:
+    """Whether a reader accepts a file, or refuses it in words; within the limits."""
+    began, is_accepted = time.process_time(), True
+    with limited_memory(MEMORY):
+        try:
+            READERS[reader](path, shared)
+        except (StepvadError, RefusalError):
+            is_accepted = False
+    assert time.process_time() - began < SECONDS
+    return is_accepted
 
 
 def _model(path: Path, shared: Path) -> None:
@@ -254,103 +246,35 @@ def _parts(path: Path, shared: Path) -> None:
 
     place = path.parent / "parts"
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    (place / "settings.json").write_text('{"origin": {"detector": "x"}}')
+    with Parts(place, {"detector": "x"}):
+        pass
     shutil.copy(path, place / "000000.npz")
     with Parts(place, {"detector": "x"}) as parts:
         if not list(parts):
             raise RefusalError("no frame")
 
 
-@cache
-def _command() -> Any:
-    """The whole command line; typer would build it for every file."""
-    from typer.main import get_command
-
-    from stepvad.cli import app
-
-    return get_command(app)
-
-
-def _cli(*words: str) -> Callable[[Path, Path], None]:
-    def run(path: Path, shared: Path) -> None:
-        output = str(path.parent / "scores.csv")
-        places = {"MODEL": str(shared / "model.safetensors"), "PATH": str(path), "CSV": output}
-        _command()([places.get(word, word) for word in words], standalone_mode=False)
-
-    return run
-
-
-_BYTES: dict[str, Mutator] = {"": by_bytes}
-_PARQUET: dict[str, Mutator] = {".parquet": by_parquet, ".json": by_json}
 READERS: dict[str, Reader] = {
-    "model": Reader(_model, {".safetensors": by_safetensors}),
-    "training checkpoint": Reader(_checkpoint, {".safetensors": by_safetensors}),
-    "calibration": Reader(_calibration, {".json": by_json}),
-    "pose JSON": Reader(_poses, {".json": by_json}),
-    "pose Parquet": Reader(_poses, _PARQUET),
-    "archive poses": Reader(_archive_poses, _PARQUET),
-    "archive scores": Reader(_archive_scores, _PARQUET),
-    "archive manifest": Reader(_archive_manifest, {".json": by_json}),
-    "label mask": Reader(_mask, {".npy": by_npy}),
-    "label intervals": Reader(_intervals, {".txt": by_text}),
-    "label classes": Reader(_classes, {".csv": by_text}),
-    "box tracks": Reader(_boxes, {".npz": by_npz}),
-    "trajectories": Reader(_trajectories, {".csv": by_text}),
-    "packed trajectories": Reader(_packed_trajectories, {".npz": by_npz}),
-    "extracted parts": Reader(_parts, {".npz": by_npz}),
-    "event lines": Reader(_event_lines, {".jsonl": by_json_lines}),
-    "site settings": Reader(_site, {".toml": by_toml}),
-    "fleet settings": Reader(_fleet, {".toml": by_toml}),
-    "backup": Reader(_backup, {".db": by_bytes}),
-    "fleet poses": Reader(_fleet_poses, {".msgpack": by_msgpack}),
-    "fleet event": Reader(_fleet_event, {".json": by_json}),
-    "fleet checkpoint": Reader(_fleet_checkpoint, {".msgpack": by_msgpack}),
-    "cli inspect": Reader(_cli("inspect", "PATH"), _PARQUET),
-    "cli inspect model": Reader(_cli("inspect", "PATH"), {".safetensors": by_safetensors}),
-    "cli score": Reader(_cli("score", "MODEL", "PATH", "-o", "CSV"), _PARQUET),
+    "model": _model,
+    "training checkpoint": _checkpoint,
+    "calibration": _calibration,
+    "pose JSON": _poses,
+    "pose Parquet": _poses,
+    "archive poses": _archive_poses,
+    "archive scores": _archive_scores,
+    "archive manifest": _archive_manifest,
+    "label mask": _mask,
+    "label intervals": _intervals,
+    "label classes": _classes,
+    "box tracks": _boxes,
+    "trajectories": _trajectories,
+    "packed trajectories": _packed_trajectories,
+    "extracted parts": _parts,
+    "event lines": _event_lines,
+    "site settings": _site,
+    "fleet settings": _fleet,
+    "backup": _backup,
+    "fleet poses": _fleet_poses,
+    "fleet event": _fleet_event,
+    "fleet checkpoint": _fleet_checkpoint,
 }
-
-
-def _swallow(path: Path, shared: Path) -> None:
-    from stepvad.errors import DataError
-
-    try:
-        bytearray(1 << 60)
-    except MemoryError as error:
-        raise DataError("too large") from error
-
-
-def _spin(path: Path, shared: Path) -> None:
-    begun = time.process_time()
-    while path.read_bytes() == b"fault" and time.process_time() - begun < SPIN_S:
-        pass
-
-
-def _fail(fault: Callable[[], object]) -> Callable[[Path, Path], None]:
-    """A reader that reads whole files, and shows a fault with others."""
-
-    def read(path: Path, shared: Path) -> None:
-        if path.read_bytes() == b"fault":
-            fault()
-
-    return read
-
-
-FAULTY: dict[str, Reader] = {
-    "traceback": Reader(_fail(lambda: [][0]), {}),
-    "crash": Reader(_fail(os.abort), {}),
-    "memory": Reader(_fail(lambda: len(bytes(3 << 29))), {}),
-    "memory refused": Reader(_fail(lambda: _swallow(Path(), Path())), {}),
-    "time": Reader(_spin, {}),
-}
-"""Readers as nobody wants them, to see that the gate notices."""
-
-
-def mutated(reader: str, seed: Path, random: Any) -> bytes:
-    """A damaged copy of a whole file; by its bytes, if values cannot be what they should be."""
-    data = seed.read_bytes()
-    try:
-        return READERS[reader].mutators[seed.suffix](data, random)
-    except (ArithmeticError, ValueError, TypeError, RecursionError, pa.ArrowException):
-        return by_bytes(data, random)

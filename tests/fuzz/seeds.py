@@ -20,6 +20,7 @@ from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
+from tests.pages import ROOT
 
 V = 3
 CONFIG = Config(T=2, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)
@@ -68,7 +69,6 @@ def _models(directory: Path) -> None:
         baselines.fit(method, [clip()], CONFIG).save(path)  # type: ignore[arg-type]
     whole = places["step"].read_bytes()
     (directory / "shared" / "model.safetensors").write_bytes(whole)
-    _put(directory, "cli inspect model", "model.safetensors", whole)
     pi_x = np.random.default_rng(0).standard_normal((64, 4), dtype=np.float32)
     points = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
     (directory / "training checkpoint").mkdir()
@@ -106,10 +106,9 @@ def _poses(directory: Path) -> None:
         }
         for frame in range(3)
     ]
-    for reader in ("pose JSON", "cli inspect", "cli score"):
-        _put(directory, reader, "alphapose.json", json.dumps(person).encode())
+    _put(directory, "pose JSON", "alphapose.json", json.dumps(person).encode())
     _put(directory, "pose JSON", "coco.json", json.dumps(results).encode())
-    for reader in ("pose Parquet", "archive poses", "cli inspect", "cli score"):
+    for reader in ("pose Parquet", "archive poses"):
         (directory / reader).mkdir(exist_ok=True)
         write_clip(clip(), directory / reader / "one.parquet")
     two = [clip("a", n=30), clip("b", n=20, seed=1)]
@@ -176,8 +175,8 @@ def _texts(directory: Path) -> None:
         **asdict(event),
     )
     _put(directory, "event lines", "events.jsonl", (encode(found) + b"\n") * 2)
-    _put(directory, "site settings", "site.toml", SITE.encode())
-    _put(directory, "fleet settings", "fleet.toml", FLEET.encode())
+    for reader, path in (("site", "site.toml"), ("fleet", "fleet/worker.toml")):
+        _put(directory, f"{reader} settings", "a.toml", (ROOT / "deploy" / path).read_bytes())
 
 
 def _archive(directory: Path) -> None:
@@ -250,72 +249,3 @@ def _own_results(directory: Path) -> None:
             )
             made.add(FoundPeople(number, 0, number / 10, 1e9 + number, (640, 480), people))
     (parts / "settings.json").unlink()
-
-
-SITE = """\
-name = "north"
-data = "site-data"
-model = "model.safetensors"
-logs = "json"
-
-[[cameras]]
-name = "yard"
-url = "rtsp://camera.example/stream"
-credentials = "env:YARD"
-rate = 10
-threshold = 2.5
-zones = { door = [[0, 0], [0.5, 0], [0.5, 0.5]] }
-
-[[cameras]]
-name = "hall"
-url = "hall.parquet"
-loop = true
-
-[pose]
-workers = 2
-engine = "onnxruntime"
-
-[sinks.mqtt]
-host = "broker.example"
-port = 1883
-
-[[sinks.webhooks]]
-name = "first"
-url = "https://example.org/hook"
-
-[sinks.file]
-path = "events.jsonl"
-
-[retention]
-events_days = 30
-poses_mb = 2000.0
-
-[web]
-host = "127.0.0.1"
-port = 8080
-"""
-FLEET = """\
-name = "fleet"
-logs = "text"
-
-[bus]
-servers = ["nats://127.0.0.1:4222"]
-user = "worker"
-password = "env:WORKER"
-poses_mb = 512.0
-
-[worker]
-name = "w1"
-metrics = "127.0.0.1:9100"
-
-[[models]]
-cameras = ["north/*"]
-model = "model.safetensors"
-threshold = 2.0
-
-[events]
-batch = 200
-
-[web]
-port = 8080
-"""

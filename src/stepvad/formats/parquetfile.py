@@ -61,12 +61,6 @@ class Checked:
                 hint="write the file again without compression and dictionaries",
             )
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of all row groups, according to the footer."""
-        about = self.file.metadata
-        return sum(about.row_group(group).num_rows for group in range(about.num_row_groups))
-
     def batches(self, rows: int, *, threads: bool = True) -> Iterator[Any]:
         """Yield batches of up to `rows` rows; fewer if the rows are long."""
         for group in range(self.file.metadata.num_row_groups):
