@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.cli import main
+from studies.__main__ import main as studies
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -124,6 +125,9 @@ def _exit_code(block: Block, patch: pytest.MonkeyPatch) -> int:
 
 def _command(words: list[str], patch: pytest.MonkeyPatch) -> int:
     """Run one command and return its exit code."""
+    if words[:3] == ["python", "-m", "studies"]:
+        studies(words[3:])
+        return 0
     if words[0] != "stepvad":
         return subprocess.run(words, check=False).returncode
     patch.setattr(sys, "argv", words)
