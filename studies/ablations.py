@@ -40,7 +40,6 @@ COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one study on the data sets."""
     parser = fits.parser_of(__doc__)
     parser.add_argument("name", choices=[study.name for study in STUDIES], metavar="NAME")
     fits.add_sweep(parser)

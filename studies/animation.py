@@ -287,7 +287,6 @@ def headline(canvas: Canvas, story: Story, frame: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the animation and the still."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

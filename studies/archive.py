@@ -302,7 +302,6 @@ def torment(root: Path, options: argparse.Namespace) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write, score, kill, compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--windows", type=int, default=50_000_000)

@@ -47,7 +47,6 @@ With the textbook value 1, all but a few of the 48 latents collapse on standardi
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit, measure and print."""
     parser = fits.parser_of(__doc__)
     parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")
     parser.add_argument("--anomalies", action="store_true", help="projections see anomalies")

@@ -23,7 +23,6 @@ SEED = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the errors of both ways."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", default=None)

@@ -24,7 +24,6 @@ SIZE, ALONE, IN_FLIGHT = 1000, 300, 512
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sync", action="store_true")
     parser.add_argument("--records", type=int, default=10_000)

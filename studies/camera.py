@@ -29,7 +29,6 @@ DOWN_S, AFTER_S = 10.0, 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what became of the frames, and how soon each change was noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("video", "detector", "pose"):
         parser.add_argument(name, type=Path)

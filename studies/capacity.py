@@ -141,7 +141,6 @@ class Fleet:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -106,7 +106,6 @@ def imported(code: str) -> tuple[float, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--people", type=int, default=5)
     parser.add_argument("--runs", type=int, default=9)

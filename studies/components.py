@@ -25,7 +25,6 @@ BANDS = ((0, 4), (4, 12), (12, 48))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row for each class."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     squares = class_squares(open_dataset(parser.parse_args(arguments).data), Config.short())

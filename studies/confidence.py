@@ -29,7 +29,6 @@ PARTS = ("nose", "eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ank
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("detector")
     parser.add_argument("small")

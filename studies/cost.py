@@ -27,7 +27,6 @@ WORDS = (0, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

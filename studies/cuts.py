@@ -338,7 +338,6 @@ def run(given: argparse.Namespace, directory: Path) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -76,7 +76,6 @@ def joined(clips: list[Clip]) -> Clip:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make the three files, and tell how the scene scores."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -24,7 +24,6 @@ SHANGHAITECH = (856, 480)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("poses", type=Path, nargs="+")
     parser.add_argument("--size", default="x".join(map(str, SHANGHAITECH)), help="of the picture")

@@ -33,7 +33,6 @@ RECENT_S = 600.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the share of false alarms, then that of changes found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--clips", type=int, default=60)

@@ -40,7 +40,6 @@ class Drawn:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Draw, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)

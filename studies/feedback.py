@@ -33,7 +33,6 @@ FAST = Compute(runtime="fastest")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row for each class and share, with and without feedback."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--classes", nargs="+", default=["dance"])

@@ -277,7 +277,6 @@ def say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Live through the day and print the table."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and stop all that was started
     options.pictures.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,6 @@ def clips(n_windows: int) -> Iterator[Clip]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit, and print the peak after each stage."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -371,7 +371,6 @@ def stormed(directory: Path, brokers: int, shards: int, rounds: int) -> list[flo
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -34,7 +34,6 @@ COLUMNS = ("found", "first 2 s", "tracked", "first 2 s")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("video", type=Path)

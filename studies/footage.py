@@ -110,7 +110,6 @@ DESCRIBED, USUAL_CHAIN = KnownData(), ChainOptions()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
     command = typer.Typer(add_completion=False)
     command.command()(grouped(footage))
     try:

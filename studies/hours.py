@@ -28,7 +28,6 @@ PIECE_S = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row for each command and length."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--hours", nargs="+", type=float, default=[1.0, 3.0])

@@ -37,7 +37,6 @@ DIGITS = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Learn and write the model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, nargs="?")
     shapes = aligned(seen(open_archive(parser.parse_args(arguments).archive)))

@@ -45,7 +45,6 @@ LATE_S = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

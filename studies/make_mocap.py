@@ -21,7 +21,6 @@ from studies.mocap.sheet import draw_sheet
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make, write and draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -17,7 +17,6 @@ from stepvad.video.source import VideoFile
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("video", type=Path)
     parser.add_argument("detector")

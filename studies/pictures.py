@@ -55,7 +55,6 @@ SHOWN_K = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Draw the picture that is named."""
     parser = fits.parser_of(__doc__)
     parser.add_argument("name", choices=PICTURES)
     parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")

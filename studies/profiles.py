@@ -25,7 +25,6 @@ ENGINES: tuple[Engine, ...] = ("onnxruntime", "openvino", "openvino-bfloat16")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

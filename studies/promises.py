@@ -36,7 +36,6 @@ COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tai
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = fits.parser_of(__doc__)
     parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")
     parser.add_argument("--normal", type=Path, nargs="+", help="by default half of the training")

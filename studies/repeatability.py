@@ -33,7 +33,6 @@ NEAR = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit, score and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("poses", type=Path, nargs=2)
     parser.add_argument("--until", type=int, required=True, help="frames to fit on")

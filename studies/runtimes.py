@@ -30,7 +30,6 @@ COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "s
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -79,7 +79,6 @@ class Street:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the rates of false alarms before and after, and how soon changes are reported."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", default=["before", "after", "changes"])
     parser.add_argument("--before-days", type=int, nargs=3, default=[20, 3, 3])

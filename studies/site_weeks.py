@@ -329,7 +329,6 @@ SITES: dict[str, tuple[Operator, bool]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Simulate and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--days", type=int, default=14)

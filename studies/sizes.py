@@ -46,7 +46,6 @@ class Point:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit what is missing, measure, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("models", type=Path)

@@ -56,7 +56,6 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, write and draw."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -150,7 +150,6 @@ def read(video: Path, detector: Path, pose: Path, cache: Path) -> dict[int, Peop
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("video", "detector", "pose", "cache"):
         parser.add_argument(name, type=Path)

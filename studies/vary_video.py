@@ -23,7 +23,6 @@ VARIANTS: Mapping[str, Callable[[Picture], Picture]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write one file for each variant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("video", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)

@@ -68,7 +68,6 @@ FOOTAGE = {"held-out": "held out", "test": "test clips"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the study, print its tables and write them."""
     parser = fits.parser_of(__doc__)
     fits.add_sweep(parser)
     parser.add_argument("--views", type=fits.listed(str), default=get_args(View))
