@@ -139,9 +139,10 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
         write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
         with pytest.raises(ModelFileError, match=words):
             Detector.load(tmp_path / "c.safetensors")
-    older = {name: one for name, one in tensors.items() if not name.endswith("usual")}
-    write_tensors(older, meta, tmp_path / "c.safetensors")
-    assert all(view.usual is None for view in Detector.load(tmp_path / "c.safetensors").model.views)
+    without = {name: one for name, one in tensors.items() if not name.endswith("usual")}
+    write_tensors(without, meta, tmp_path / "c.safetensors")
+    with pytest.raises(ModelFileError, match=r"'view2\.usual' is missing"):
+        Detector.load(tmp_path / "c.safetensors")
     changed = json.loads(json.dumps(meta))
     changed["config"]["views"][0]["width"] = 32
     write_tensors(tensors, changed, tmp_path / "c.safetensors")
