@@ -309,13 +309,6 @@ def test_counts_that_nobody_counted_are_refused(change: dict[str, Any], tmp_path
     assert error.value.hint
 
 
-def test_lists_in_lists_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "deep.json"
-    path.write_text('{"schema": 1, "levels": ' + "[" * 100_000, encoding="utf-8")
-    with pytest.raises(DataError, match=r"deep\.json: expected a calibration"):
-        file.read(path)
-
-
 def test_footage_without_any_event_promises_what_its_hours_carry() -> None:
     nothing = Counted(LEVELS, np.zeros((10, len(LEVELS)), np.int64), np.ones(10))
     found = threshold_for(nothing, 1.0)

@@ -36,14 +36,6 @@ def test_compare_prints_the_table_and_writes_it(
     assert len(lines) == 2 + 7
 
 
-def test_compare_refuses_a_name_nobody_knows(
-    stepvad: Command, people: Path, tmp_path: Path
-) -> None:
-    run = stepvad("compare", people, tmp_path / "r", "--methods", "step,stepp")
-    assert run.code == 1
-    assert "error: method: expected one of step, step-unweighted" in run.err
-
-
 def test_compare_on_ray_without_ray_names_the_extra(
     stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,23 +97,3 @@ def test_compare_takes_a_method_and_data_of_ones_own(stepvad: Command, own_modul
         "speed alone",
         "place alone",
     ]
-
-
-@pytest.mark.parametrize(
-    ("data", "method", "said"),
-    [
-        ("{}:street", "{}:wings", "error: {}:wings: expected a CustomMethod wings in {}, got none"),
-        ("{}:street", "{}:fit", "error: {}:fit: expected a CustomMethod fit in {}, got a function"),
-        ("{}:street", "nowhere_at_all:m", "error: nowhere_at_all:m: expected a module"),
-        ("{}:crowd", "{}:crowd", "error: {}:crowd: expected a CustomDataset crowd in {}, got a Cu"),
-        ("{}:street", "{}:broken", "error: method broken, clip 01_0001: expected finite scores"),
-    ],
-)
-def test_compare_says_what_is_wrong_with_ones_own(
-    stepvad: Command, own_module: str, data: str, method: str, said: str
-) -> None:
-    names = (data.replace("{}", own_module), "r", "--methods", method.replace("{}", own_module))
-    run = stepvad("compare", *names, *QUICK)
-    assert run.code == 1
-    assert said.replace("{}", own_module) in run.err
-    assert "hint: " in run.err

@@ -113,13 +113,3 @@ def test_a_wrong_choice_is_refused(
     run = stepvad("evaluate", model, people, *words)
     assert run.code == code
     assert message in run.err
-
-
-def test_a_directory_without_labels_says_what_was_looked_for(
-    stepvad: Command, model: Path, people: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(people / "pose", tmp_path / "pose")
-    run = stepvad("evaluate", model, tmp_path)
-    assert run.code == 1
-    assert "gt" in run.err
-    assert "hint: " in run.err

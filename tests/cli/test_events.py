@@ -4,23 +4,16 @@ import csv
 import io
 import json
 import time
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from stepvad.codec import from_plain
-from stepvad.detector import Detector
-from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.explain.look import look_at
-from stepvad.formats import read_clip, write_clip
 from stepvad.incidents.record import Record
 from stepvad.intake import demo
 from stepvad.site.store.eventstore import Store
 from tests.cli.conftest import Command
 from tests.site.records import explanation, record
-from tests.site.sites import one_person
 
 SINKS = ("mqtt",)
 
@@ -51,39 +44,6 @@ def remaining(data: Path) -> list[int]:
     found = [one.frame_seq for one in store.events()]
     store.close()
     return found
-
-
-def test_an_event_that_a_site_explained_is_shown(
-    stepvad: Command, tmp_path: Path, odd_poses: Path
-) -> None:
-    """Nothing invented: what a site stores of a real model and real poses."""
-    clip = read_clip(odd_poses)
-    detector = Detector.load(demo.MODEL, threads=1)
-    windows = detector.score(clip).windows
-    at = int(np.argmax(windows.A))
-    track, frame = int(windows.track_id[at]), int(windows.frame[at])
-    look = look_at(detector, clip, track, frame, calm=float(windows.A[at]) / 2)
-    one = record("yard", 1)
-    with closing(Store(tmp_path / "site-data" / "events.db", SINKS)) as store:
-        store.change("new", one)
-        store.put_explanation(one.id, look.explanation(clip.rate(None)))
-    said = "; ".join(finding.says for finding in look.findings)
-    assert said
-    show = ("events", "list", "--id", one.id, "-d", tmp_path / "site-data")
-    shown = stepvad(*show)
-    assert shown.code == 0, shown.err
-    assert look.findings[0].says.split()[0] in shown.out
-    facts = json.loads(stepvad(*show, "--json").out)
-    assert facts["explanation"]["schema"] == 1
-    assert "; ".join(word["says"] for word in facts["explanation"]["words"]) == said
-    assert from_plain(EventExplanation, facts["explanation"], "explanation").summary == said
-
-
-@pytest.fixture
-def odd_poses(tmp_path: Path) -> Path:
-    """Somebody who walks, and now and then is a jumble."""
-    write_clip(one_person(20.0), tmp_path / "odd.parquet")
-    return tmp_path / "odd.parquet"
 
 
 def test_events_are_listed_the_newest_first(stepvad: Command, data: Path) -> None:
@@ -187,14 +147,6 @@ def test_deleting_needs_to_be_told_what(stepvad: Command, data: Path) -> None:
     assert told.code == 1
     assert "these have: porch, yard" in told.err
     assert remaining(data) == [2, 3, 1]
-
-
-def test_deleting_works_while_the_site_has_the_store_open(stepvad: Command, data: Path) -> None:
-    store = Store(data / "events.db", SINKS)
-    assert stepvad("events", "delete", "-d", data, "--camera", "porch", "--yes").code == 0
-    assert store.change("end", store.events(open=True)[0].ended("calm", time.time())) == "stored"
-    assert b"porch" not in b"".join(path.read_bytes() for path in data.iterdir())
-    store.close()
 
 
 def test_one_command_says_what_is_stored(stepvad: Command, data: Path) -> None:

@@ -236,20 +236,6 @@ def test_a_folder_of_pictures_becomes_a_track_file_like_its_video(
     assert rest.tracks[0].frames.tolist() == list(range(20, N_FRAMES))
 
 
-def test_a_broken_picture_is_named_and_counted(
-    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
-) -> None:
-    folder = write_pictures(tmp_path / "frames", walking_images(9))
-    (folder / "frame_4.png").write_bytes(b"no picture")
-    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks)
-    assert run.code == 0
-    assert "frame_4.png" in run.err.replace("\n", "")
-    assert "1 undecodable" in run.out
-    assert read_clip(tmp_path / "out" / "frames.parquet").tracks[0].frames.tolist() == (
-        [0, 1, 2, 4, 5, 6, 7, 8]
-    )
-
-
 def test_a_missing_attached_camera_fails_at_once_and_alone(
     stepvad: Command, networks: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -321,19 +307,6 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(
     assert stepvad("extract", video, "-o", out, *networks).code == 0
     assert (out / "long.parquet").read_bytes() == whole
     assert [file.name for file in out.iterdir()] == ["long.parquet"]
-
-
-@pytest.mark.slow
-def test_two_videos_at_a_time_give_the_same_bytes(
-    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
-) -> None:
-    videos = [write_video(tmp_path / f"{name}.avi", n_frames=200) for name in "ab"]
-    for jobs in ("1", "2"):
-        run = stepvad("extract", *videos, "-o", tmp_path / jobs, *networks, "--jobs", jobs)
-        assert run.code == 0, run.err
-    for name in "ab":
-        one, two = (tmp_path / jobs / f"{name}.parquet" for jobs in ("1", "2"))
-        assert one.read_bytes() == two.read_bytes()
 
 
 def check_nothing_is_told(directory: Path, *texts: str) -> None:

@@ -104,35 +104,6 @@ def test_plots_are_written_for_one_clip_and_for_many(
     assert "expected a directory for the plots of several clips" in run.err
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "expected a .safetensors file"),
-        (b"\x80\x04\x95pickle", "expected a .safetensors file"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_file_that_is_no_model_is_refused(
-    stepvad: Command, people: Path, tmp_path: Path, content: bytes | None, message: str
-) -> None:
-    path = tmp_path / "no.safetensors"
-    if content is not None:
-        path.write_bytes(content)
-    run = stepvad("score", path, people / "pose" / "test")
-    assert run.code == 1
-    assert message in run.err
-    assert "hint: " in run.err
-
-
-def test_a_truncated_pose_file_is_named(stepvad: Command, model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "cut.json"
-    path.write_text('{"1": {"0": {"keypoints": [1, 2', encoding="utf-8")
-    run = stepvad("score", model, path)
-    assert run.code == 1
-    assert "cut.json" in run.err
-    assert "Traceback" not in run.err
-
-
 def test_an_empty_clip_and_a_short_track_have_no_score(
     stepvad: Command, model: Path, tmp_path: Path
 ) -> None:
@@ -212,16 +183,6 @@ def test_the_same_clip_twice_is_refused(stepvad: Command, model: Path, people: P
     run = stepvad("score", model, poses, poses)
     assert run.code == 1
     assert "twice" in run.err
-
-
-def test_another_runtime_gives_the_same_scores(stepvad: Command, model: Path, people: Path) -> None:
-    words = ("score", model, people / "pose" / "test", "--json")
-    default = stepvad(*words, "--threads", "1")
-    other = stepvad(*words, "--runtime", "numpy")
-    for one, two in zip(json.loads(default.out), json.loads(other.out), strict=True):
-        np.testing.assert_allclose(
-            one["windows"]["score"], two["windows"]["score"], rtol=1e-4, atol=1e-4
-        )
 
 
 def test_distances_have_no_runtime_to_choose(

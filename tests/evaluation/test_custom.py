@@ -102,14 +102,6 @@ def test_data_of_ones_own_give_the_figures_of_the_same_data_set(
         )
 
 
-def test_trivial_scores_do_not_depend_on_the_methods(own: CustomDataset) -> None:
-    alone = compare([SPEED], own, config=TINY, frames="covered")
-    beside = compare(["mahalanobis", SPEED], own, config=TINY, frames="covered")
-    assert [line.name for line in alone] == ["speed of the body", *TRIVIAL]
-    for a, b in zip(alone[1:], beside[2:], strict=True):
-        assert (a.auroc.mean, a.ap) == (b.auroc.mean, b.ap)
-
-
 def test_scores_of_frames_are_scores_too(people: Dataset, own: CustomDataset) -> None:
     truth = {clip.name: labels.abnormal for clip, labels in people.test_clips()}
     oracle = CustomMethod("oracle", len_of, lambda _, clip: truth[clip.name].astype(float))

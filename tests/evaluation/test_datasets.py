@@ -80,24 +80,6 @@ def test_the_human_related_split_of_shanghaitech_leaves_clips_out(shanghaitech: 
     assert set(dataset.left_out) == {"01_0130"}
 
 
-def test_clips_can_be_read_again(shanghaitech: Path) -> None:
-    dataset = open_dataset(shanghaitech)
-    assert len(list(dataset.test_clips())) == len(list(dataset.test_clips())) == 2
-    assert len(list(dataset.train_clips())) == len(list(dataset.train_clips())) == 3
-
-
-def test_walkers_open_as_shanghaitech_does(walker_dataset: Path) -> None:
-    dataset = open_dataset(str(walker_dataset))
-    assert len(list(dataset.train_clips())) == 3
-    pairs = list(dataset.test_clips())
-    assert [[*labels.classes] for _, labels in pairs] == [
-        ["run"], ["crouch"], ["fall"], ["cycle"], ["backwards"]
-    ]  # fmt: skip
-    assert [clip.name for clip, _ in pairs] == [
-        "01_0001", "01_0005", "02_0002", "03_0003", "04_0004"
-    ]  # fmt: skip
-
-
 def test_footage_of_ones_own_may_have_any_names_and_come_as_tracks(tmp_path: Path) -> None:
     corners = Skeleton("corners", ("top", "bottom"))
     ones = np.ones((2, 2, 2), dtype=np.float32)
@@ -124,13 +106,6 @@ def test_poselift_opens_by_its_null_scores_and_is_read_as_y_x(tmp_path: Path) ->
     assert clip.n_frames == len(labels) == N_FRAMES
     np.testing.assert_array_equal(clip.tracks[0].keypoints[0, 0], [20, 10])
     np.testing.assert_array_equal(next(dataset.train_clips()).tracks[0].keypoints[0, 0], [20, 10])
-
-
-def test_the_caller_may_know_better_how_poses_are_stored(tmp_path: Path) -> None:
-    write_masks(tmp_path, ["01_0222"])
-    write_poses(tmp_path, "test", ["01_0222"])
-    ((clip, _),) = open_dataset(tmp_path, layout="poselift").test_clips()
-    np.testing.assert_array_equal(clip.tracks[0].keypoints[0, 0], [20, 10])
 
 
 def test_ubnormal_opens_by_its_track_files(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ import pytest
 from stepvad.config import Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation import comparison, protocol, runs
-from stepvad.evaluation.experiment import Experiment, Jittered
-from stepvad.evaluation.protocol import FrameView
+from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.progress import Progress
@@ -172,46 +171,6 @@ def test_results_of_other_clips_are_refused(people: Path, tmp_path: Path) -> Non
         runs.read(file, [*place.open().test_clips()][:2])
     with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
         sweep([experiment], place, jobs=0)
-
-
-def test_jitter_is_noise_of_its_size_on_the_windows(people: Path) -> None:
-    dataset = SweepPlace(data=people, results=people).open()
-    fitted = Experiment(method="mahalanobis", config=TINY).fit(dataset)
-    clip, _ = next(dataset.test_clips())
-    calm, none = fitted.score(clip).A, Jittered(fitted, 0.0).score(clip).A
-    np.testing.assert_array_equal(calm, none)
-    little, much = (Jittered(fitted, size).score(clip).A for size in (0.01, 1.0))
-    assert 0 < np.abs(little - calm).mean() < 0.1 * np.abs(much - calm).mean()
-    np.testing.assert_array_equal(much, Jittered(fitted, 1.0).score(clip).A)
-
-
-def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path: Path) -> None:
-    place = SweepPlace(data=people, results=tmp_path)
-    chosen = comparison.experiments(["mahalanobis", "step", "knn-5"], TINY, [0, 1])
-    assert [len(several) for several in chosen.values()] == [1, 2, 1]
-    found = {
-        comparison.VARIANTS[name][1]: [run.clips for run in sweep_here(several, place)]
-        for name, several in chosen.items()
-    }
-    trivial = found["Mahalanobis times confidence"][0]
-    lines = comparison.table(
-        found, trivial, place.open(), FrameView(smoothed=False, frames="covered")
-    )
-    assert [line.name for line in lines] == [
-        "Mahalanobis times confidence",
-        "STEP",
-        "PCA/kNN times confidence, 5 neighbours",
-        "number of persons",
-        "minus confidence",
-        "random",
-    ]
-    first, step, *_ = lines
-    assert first.lead is None
-    assert step.auroc.n == 2
-    assert step.lead is not None
-    assert step.lead.value == pytest.approx(first.auroc.mean - step.auroc.mean)
-    assert step.interval.low <= step.interval.value <= step.interval.high
-    assert step.by_class.keys() == first.by_class.keys() != set()
 
 
 def test_every_method_of_the_list_says_what_sets_it_apart() -> None:

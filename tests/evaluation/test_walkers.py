@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.evaluation import walkers as kinematic
-from stepvad.evaluation.datasets import open_dataset
+from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.metrics import auroc
 from stepvad.evaluation.walkers import body
 from stepvad.evaluation.walkers.motion import WalkerMotion
@@ -19,7 +18,24 @@ from stepvad.formats import read_clip
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17
-from tests.evaluation.equality import assert_same_data
+
+
+def assert_same_data(one: Dataset, other: Dataset) -> None:
+    """Same clips in the same order, same labels and classes, same smoothing."""
+    assert [c.digest() for c in one.train_clips()] == [c.digest() for c in other.train_clips()]
+    assert (one.person_sigma, one.frame_sigma, one.smoothing, one.left_out) == (
+        other.person_sigma, other.frame_sigma, other.smoothing, other.left_out
+    )  # fmt: skip
+    assert [*one.labels] == [*other.labels]
+    for (clip, labels), (same, truth) in zip(one.test_clips(), other.test_clips(), strict=True):
+        assert clip.digest() == same.digest()
+        assert clip.n_frames == same.n_frames
+        np.testing.assert_array_equal(labels.abnormal, truth.abnormal)
+        np.testing.assert_array_equal(labels.counted, truth.counted)
+        assert labels.classes.keys() == truth.classes.keys()
+        for name, frames in labels.classes.items():
+            np.testing.assert_array_equal(frames, truth.classes[name])
+
 
 NOSE, LEFT_HIP, LEFT_ANKLE, RIGHT_ANKLE = (
     COCO17.joints.index(name) for name in ("nose", "left_hip", "left_ankle", "right_ankle")
@@ -98,13 +114,6 @@ def test_a_long_clip_has_people_and_events_all_along() -> None:
     assert (people.mean(axis=1) > 0.5).all()
     assert truth.abnormal.reshape(5, 300).any(axis=1).all()
     assert [track.id for track in clip.tracks] == [*range(1, len(clip.tracks) + 1)]
-
-
-def test_normal_people_have_their_ankles_below_the_nose(walkers: list[Clip]) -> None:
-    for clip in walkers:
-        for track in clip.tracks:
-            sure = track.confidence.min(axis=1) > 0.3
-            assert (height_px(track)[sure] > 40).all()
 
 
 def acting(event: kinematic.Event | None, speed: float = 0.0) -> NDArray[np.float64]:
@@ -232,12 +241,6 @@ def test_a_fall_ends_lying() -> None:
         assert abnormal[-1]
 
 
-def test_a_lying_person_lies_still() -> None:
-    for track, _ in eventful("fall"):
-        hips = track.keypoints[-20:, LEFT_HIP]
-        assert np.ptp(hips, axis=0).max() < 0.6 * height_px(track)[0]
-
-
 def test_running_legs_are_wider_and_faster_than_walking_ones() -> None:
     stride = {True: [0.0], False: [0.0]}
     pace = {True: [0.0], False: [0.0]}
@@ -285,12 +288,6 @@ def test_the_number_of_people_tells_little_of_the_anomalies() -> None:
     assert (people == 1).mean() > 0.2
 
 
-def test_a_minute_takes_less_than_a_twentieth_of_a_minute() -> None:
-    begin = time.perf_counter()
-    list(kinematic.make_clips(5, seed=0, seconds=12))
-    assert time.perf_counter() - begin < 3
-
-
 def test_a_data_set_has_the_layout_of_shanghaitech(walker_dataset: Path) -> None:
     assert sorted(files_below(walker_dataset)) == [
         "gt/classes.csv",
@@ -321,23 +318,12 @@ def test_a_written_clip_reads_as_it_was_made(walker_dataset: Path) -> None:
             np.testing.assert_array_equal(track.confidence, same.confidence)
 
 
-def test_a_data_set_is_the_same_in_memory_and_read_from_disk(walker_dataset: Path) -> None:
-    made = kinematic.make(seed=3, train_clips=3, test_clips=5, seconds=8.0)
-    assert_same_data(open_dataset(walker_dataset), made)
-
-
 def test_clips_come_in_the_order_of_files_though_cameras_take_turns(tmp_path: Path) -> None:
     made = kinematic.make(seed=1, train_clips=6, test_clips=6, seconds=2.0)
     names = [clip.name for clip in made.train_clips()]
     assert names == [clip.name for clip, _ in made.test_clips()] == sorted(names)
     kinematic.write_dataset(tmp_path, seed=1, train_clips=6, test_clips=6, seconds=2.0)
     assert_same_data(open_dataset(tmp_path), made)
-
-
-def test_walkers_have_no_validation_clips() -> None:
-    made = kinematic.make(seed=3, train_clips=1, test_clips=1, seconds=2.0)
-    with pytest.raises(DataError, match="walkers of seed 3: expected a data set with validation"):
-        made.validation_clips()
 
 
 @pytest.mark.parametrize(

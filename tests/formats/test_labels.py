@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import labels, read_clips
 from stepvad.formats.labels import FrameLabels
-from tests.formats.examples import pose, write_json, write_mask
+from tests.formats.examples import write_mask
 
 HR_MASKS = Path("hr_bool_masks") / "testing" / "test_frame_mask"
 
@@ -49,35 +49,12 @@ def test_shanghaitech_masks_say_one_for_abnormal(tmp_path: Path) -> None:
     assert len(found["01_0014"]) == 3
 
 
-def test_the_human_related_split_of_shanghaitech_leaves_clips_out(tmp_path: Path) -> None:
-    found = labels.shanghaitech(shanghaitech(tmp_path), split="hr")
-    assert list(found) == ["01_0014", "12_0142"]
-
-
-def test_shanghaitech_poses_load_beside_their_labels(tmp_path: Path) -> None:
-    shanghaitech(tmp_path)
-    poses = tmp_path / "pose" / "test"
-    write_json(poses / "01_0014_alphapose_tracked_person.json", {"1": {"0002": pose()}})
-    found = labels.shanghaitech(tmp_path)
-    for clip in read_clips(poses):
-        assert clip.with_length(len(found[clip.name])).n_frames == 3
-
-
 def test_ubnormal_test_labels_are_arrays_with_one_for_normal(tmp_path: Path) -> None:
     found = labels.ubnormal(ubnormal(tmp_path))
     assert abnormal(found) == {
         "abnormal_scene_1_scenario_1": [0, 0, 1],
         "normal_scene_2_scenario_3_fog": [0, 0, 1],
     }
-
-
-def test_ubnormal_poses_load_beside_their_labels(tmp_path: Path) -> None:
-    ubnormal(tmp_path)
-    poses = tmp_path / "pose" / "test"
-    name = "abnormal_scene_1_scenario_1"
-    write_json(poses / f"{name}_alphapose_tracked_person.json", {"1": {"0002": pose()}})
-    found = labels.ubnormal(tmp_path)
-    assert [clip.with_length(len(found[clip.name])).n_frames for clip in read_clips(poses)] == [3]
 
 
 @pytest.mark.parametrize(

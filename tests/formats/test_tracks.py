@@ -281,11 +281,6 @@ def test_rows_of_a_clip_stand_together(tmp_path: Path) -> None:
     assert "clip 'a': expected its rows to be contiguous" in error_of(tmp_path, rows)
 
 
-def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
-    said = error_of(tmp_path, with_header(header(format=2)))
-    assert "metadata: expected version 1, got 2" in said
-
-
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -317,15 +312,6 @@ def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
 )
 def test_metadata_that_is_wrong_is_refused(tmp_path: Path, data: object, said: str) -> None:
     assert said in error_of(tmp_path, with_header(data))
-
-
-@pytest.mark.parametrize("length", [0, 3, 100, -1])
-def test_a_file_cut_off_is_refused(tmp_path: Path, length: int) -> None:
-    path = tmp_path / "a.parquet"
-    write_clip(clip("a"), path)
-    path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(DataError, match=r"a\.parquet: expected a Parquet file of tracks, got: "):
-        read_clip(path)
 
 
 def test_damaged_poses_are_noticed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,30 @@ import numpy as np
 import pytest
 
 from stepvad import ModelFileError
-from stepvad.config import Compute, Precision
+from stepvad.config import Compute, Config, Precision
 from stepvad.model import modelfile
+from stepvad.model.folded import Weights
 from stepvad.model.training import TrainingCheckpoint, train
-from stepvad.progress import Progress, silent
+from stepvad.progress import Progress, Report, silent
 from tests.model.test_training import CONFIG, gaussian, same
 
 
 class StoppedError(Exception):
     pass
+
+
+def fit(
+    config: Config = CONFIG,
+    *,
+    digest: str = "gaussian",
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    report: Report = silent,
+    validate: Callable[[Weights, int], float] | None = None,
+) -> tuple[Weights, int]:
+    """Train on the same points."""
+    kept = TrainingCheckpoint(checkpoint, resume=resume) if checkpoint else None
+    return train(gaussian(digest=digest), config, report=report, validate=validate, checkpoint=kept)
 
 
 @pytest.mark.parametrize("stop_at", [5, 8, 9])  # in the middle, at the end and at the start
@@ -32,58 +48,25 @@ def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int)
         if progress.done == stop_at:
             raise StoppedError
 
-    whole = train(gaussian(), config, report=silent, validate=validate)
+    whole = fit(config, validate=validate)
     with pytest.raises(StoppedError):
-        train(
-            gaussian(),
-            config,
-            report=stop,
-            validate=validate,
-            checkpoint=TrainingCheckpoint(checkpoint),
-        )
-    resumed = train(
-        gaussian(),
-        config,
-        report=silent,
-        validate=validate,
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
+        fit(config, report=stop, validate=validate, checkpoint=checkpoint)
+    resumed = fit(config, validate=validate, checkpoint=checkpoint, resume=True)
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
 
 
 def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    fit(checkpoint=checkpoint)
     with pytest.raises(ModelFileError, match="the same settings"):
-        train(
-            gaussian(),
-            replace(CONFIG, K=3, seed=1),
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
+        fit(replace(CONFIG, K=3, seed=1), checkpoint=checkpoint, resume=True)
     with pytest.raises(ModelFileError, match="the same use of validation"):
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            validate=lambda weights, epoch: 0.0,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
+        fit(validate=lambda weights, epoch: 0.0, checkpoint=checkpoint, resume=True)
     with pytest.raises(ModelFileError, match="the same poses"):
-        train(
-            gaussian(digest="x"),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
+        fit(digest="x", checkpoint=checkpoint, resume=True)
     with pytest.raises(ModelFileError, match="cannot be read"):
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(tmp_path / "none", resume=True),
-        )
+        fit(checkpoint=tmp_path / "none", resume=True)
 
 
 @pytest.mark.parametrize("kept", [0, 4, -100])
@@ -91,15 +74,10 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_to_start_over(
     tmp_path: Path, kept: int
 ) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    fit(checkpoint=checkpoint)
     checkpoint.write_bytes(checkpoint.read_bytes()[:kept])
     with pytest.raises(ModelFileError, match="expected the checkpoint of a training") as error:
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
+        fit(checkpoint=checkpoint, resume=True)
     assert (
         error.value.hint == "delete this file to start over if it is damaged, or name another one"
     )
@@ -108,12 +86,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_to_start_over(
 def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
     modelfile.write_tensors({"a": np.zeros(1, np.float32)}, {"kind": "model"}, tmp_path / "c")
     with pytest.raises(ModelFileError, match="expected the checkpoint of a training") as error:
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(tmp_path / "c", resume=True),
-        )
+        fit(checkpoint=tmp_path / "c", resume=True)
     assert error.value.hint == "name another file as the checkpoint"
 
 
@@ -167,23 +140,15 @@ def test_a_training_stopped_while_it_is_validated_resumes_to_the_same_bytes(
             raise StoppedError
         return float(epoch)
 
-    whole = train(gaussian(), config, report=silent, validate=validate)
+    whole = fit(config, validate=validate)
     asked.clear()
     with pytest.raises(StoppedError):
-        train(
-            gaussian(),
-            config,
-            report=silent,
-            validate=stop,
-            checkpoint=TrainingCheckpoint(checkpoint),
-        )
-    resumed = train(
-        gaussian(),
-        config,
-        report=lambda progress: steps.append(progress.done),
-        validate=validate,
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
+        fit(config, validate=stop, checkpoint=checkpoint)
+
+    def heard(progress: Progress) -> None:
+        steps.append(progress.done)
+
+    resumed = fit(config, report=heard, validate=validate, checkpoint=checkpoint, resume=True)
     assert asked == list(range(stop_at, 5))
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1] == 4
@@ -204,14 +169,14 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
         if progress.done == stop_at:
             raise StoppedError
 
-    whole = train(gaussian(), config, report=silent)
+    whole = fit(config)
     with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, checkpoint=TrainingCheckpoint(checkpoint))
-    resumed = train(
-        gaussian(),
+        fit(config, report=stop, checkpoint=checkpoint)
+    resumed = fit(
         config,
         report=lambda progress: steps.append(progress.done),
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
+        checkpoint=checkpoint,
+        resume=True,
     )
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
@@ -222,10 +187,8 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 
 def test_a_finished_training_resumes_to_what_it_was(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    whole = train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
-    again = train(
-        gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
-    )
+    whole = fit(checkpoint=checkpoint)
+    again = fit(checkpoint=checkpoint, resume=True)
     assert same(whole[0], again[0])
     assert whole[1] == again[1] == 4
 
@@ -241,20 +204,8 @@ def test_the_best_weights_survive_a_break(tmp_path: Path) -> None:
         if progress.done == 13:  # in the last epoch
             raise StoppedError
 
-    whole, _ = train(gaussian(), CONFIG, report=silent, validate=validate)
+    whole, _ = fit(validate=validate)
     with pytest.raises(StoppedError):
-        train(
-            gaussian(),
-            CONFIG,
-            report=stop,
-            validate=validate,
-            checkpoint=TrainingCheckpoint(checkpoint),
-        )
-    resumed, _ = train(
-        gaussian(),
-        CONFIG,
-        report=silent,
-        validate=validate,
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
+        fit(report=stop, validate=validate, checkpoint=checkpoint)
+    resumed, _ = fit(validate=validate, checkpoint=checkpoint, resume=True)
     assert same(whole, resumed)
