@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -120,10 +121,10 @@ def delete_old_data(store: Store, recordings: Path, kept: RetentionSettings) -> 
     done = store.retain(kept, now)
     files = recorder.retain(
         recordings,
-        days=kept.poses_days,
+        days=math.inf if store.clock_doubt else kept.poses_days,
         most_mb=kept.poses_mb,
         now=now,
-        store_time=store.retention_time(now),
+        stamp=store.stamp(now),
     )
     if done.events or done.poses or files:
         logger.info(

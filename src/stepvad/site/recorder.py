@@ -99,15 +99,19 @@ class Recorder:
 
 
 def retain(
-    directory: Path, *, days: float, most_mb: float, now: float, store_time: float | None = None
+    directory: Path, *, days: float, most_mb: float, now: float, stamp: float | None = None
 ) -> int:
     """Delete expired files, then the oldest until the size limit is met; return how many.
 
-    `now` is the wall-clock time, which the files are stamped with. Their age is measured by
-    `store_time`, which does not follow a wall clock that jumps.
+    `now` is the wall-clock time, by which files are stamped, and `stamp` the store's. Files with
+    the stamp of a clock that is slow, or was ahead, are as old as this moment.
     """
-    time = now if store_time is None else store_time
-    files = _restamped(_files(directory.glob("*/")), now, time)
+    time = now if stamp is None else stamp
+    for written, _, path in _files(directory.glob("*/")):
+        if written > time + DAY_S or (now < time - DAY_S and abs(written - now) <= DAY_S):
+            with suppress(OSError):
+                os.utime(path, (time, time))
+    files = _files(directory.glob("*/"))
     kept = [file for file in files if file[0] >= time - days * DAY_S]
     total = sum(size for _, size, _ in kept)
     gone = files[: len(files) - len(kept)]
@@ -120,25 +124,6 @@ def retain(
     for place in directory.glob("*/"):
         remove_leftovers(place)
     return len(gone)
-
-
-def _restamped(files: list[_File], wall: float, time: float) -> list[_File]:
-    """Reset the timestamps of files that a wrong clock stamped to the store's time.
-
-    While the clock is behind, files it stamped are reset at once; files stamped in the future are
-    reset once the clock is right again.
-    """
-    if wall > time + DAY_S:
-        return files
-    is_behind = wall < time - DAY_S
-    found = []
-    for stamp, size, path in files:
-        if abs(stamp - wall) <= DAY_S if is_behind else stamp > time + DAY_S:
-            stamp = time
-            with suppress(OSError):
-                os.utime(path, (time, time))
-        found.append((stamp, size, path))
-    return sorted(found)
 
 
 def make_room(

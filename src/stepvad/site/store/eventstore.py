@@ -6,8 +6,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,11 +19,10 @@ from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import DRAWINGS, KINDS, Deleted, Inventory, Kept
 from stepvad.intake.place_drawings import PLACES
 from stepvad.settings.sections import RetentionSettings
-from stepvad.site.store.clock import StoreClock, load, save
 from stepvad.site.store.conditions import where
 from stepvad.site.store.database import Database
 from stepvad.site.store.outbox import Outbox
-from stepvad.site.store.retention import delete_old, forget_replaced
+from stepvad.site.store.retention import StoreClock, delete_old, forget_replaced
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
     from stepvad.explain.eventexplanation import EventExplanation
@@ -55,8 +53,7 @@ class Store:
     ) -> None:
         self.path = Path(path)
         self.sinks = tuple(sinks)
-        self._clock, self._monotonic = clock, monotonic
-        self._time: StoreClock | None = None
+        self._clock, self._time = clock, StoreClock(monotonic)
         self._database = Database(self.path, create=create)
         self.outbox = Outbox(self._database, clock)
 
@@ -93,7 +90,7 @@ class Store:
                 f"event {record.id}: expected an end time with an end and no other change, "
                 f"got {kind} {'without' if record.is_open else 'with'} one"
             )
-        with self._writing() as connection:
+        with self._database.write() as connection:
             before = _find(connection, record.id)
             outcome = _outcome(kind, before, record)
             if outcome == "stored":
@@ -117,7 +114,7 @@ class Store:
             "label = ?3, start_time = ?4, end_time = ?5, changed = ?6, stored = ?7, body = ?8",
             (
                 *(record.id, record.camera, record.label, record.start_time, record.end_time),
-                *(self._clock(), self._store_time(connection, self._clock())),
+                *(self._clock(), self._time.read(connection, self._clock())),
                 encode(record).decode(),
             ),
         )
@@ -126,7 +123,7 @@ class Store:
     def end_interrupted(self, now: float) -> list[Record]:
         """End the events that a crash interrupted, at their last change."""
         ended = []
-        with self._writing() as connection:
+        with self._database.write() as connection:
             rows = connection.execute(
                 "SELECT body, changed FROM events WHERE end_time IS NULL ORDER BY start_time, id"
             ).fetchall()
@@ -290,47 +287,27 @@ class Store:
         return Deleted(events=events, poses=0, kept_open=kept)
 
     def retain(self, retention: RetentionSettings, now: float) -> Deleted:
-        """Delete expired data; age counts from the last change of each event.
-
-        Age is measured in store time, which does not follow a wrong wall clock at once.
-        """
-        with self._writing() as connection:
-            time = self._store_time(connection, now)
-            deleted = delete_old(connection, retention, time)
+        """Delete expired data unless the clock is in doubt; age counts from the last change."""
+        deleted = Deleted(events=0, poses=0, kept_open=0)
+        with self._database.write() as connection:
+            time = self._time.read(connection, now)
+            if not self.clock_doubt:
+                deleted = delete_old(connection, retention, time)
         if deleted.events or deleted.poses or not self._database.is_clean:
             self._database.scrub()
-        forget_replaced(self.path, retention, min(time, now))
+        if not self.clock_doubt:
+            forget_replaced(self.path, retention, now)
         return deleted
 
-    def retention_time(self, now: float) -> float:
-        """The store time used to measure age, given the wall clock."""
-        with self._writing() as connection:
-            return self._store_time(connection, now)
+    def stamp(self, now: float) -> float:
+        """The time of the store, given the wall clock."""
+        with self._database.write() as connection:
+            return self._time.read(connection, now)
 
     @property
     def clock_doubt(self) -> str:
-        """Why deletions currently do not follow the wall clock; empty if they do."""
-        doubt = None if self._time is None else self._time.state.doubt
-        return "" if doubt is None else str(doubt)
-
-    def _store_time(self, connection: sqlite3.Connection, wall: float) -> float:
-        """Update and save the store time, in the caller's transaction."""
-        clock = self._time
-        if clock is None:
-            self._time = clock = StoreClock(load(connection, wall), self._monotonic)
-        has_jumped = clock.read(wall)
-        save(connection, clock.state, has_jumped=has_jumped)
-        return clock.state.time
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that may read the store time."""
-        try:
-            with self._database.write() as connection:
-                yield connection
-        except BaseException:
-            self._time = None  # its update was rolled back: reload from disk next time
-            raise
+        """Why nothing is deleted by age; empty if the wall clock is believed."""
+        return self._time.doubt
 
     def stored(self) -> Inventory:
         """Inventory of the store: counts, sizes and time ranges."""

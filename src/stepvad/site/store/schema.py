@@ -63,8 +63,8 @@ CREATE INDEX dead_letters_by_event ON dead_letters (event_id);
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     time REAL NOT NULL,
-    ahead_s REAL,
-    held_s REAL
+    held_s REAL NOT NULL,
+    since REAL NOT NULL
 )
 """
 
