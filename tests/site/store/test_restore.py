@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -18,9 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.codec import to_plain
 from stepvad.errors import DataError
-from stepvad.incidents.record import message
 from stepvad.site.app import alone
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.restore import restore
@@ -94,20 +91,9 @@ SPOILED: dict[str, Callable[[Path], object]] = {
         path, "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM poses; END"
     ),
     "a view": lambda path: change(path, "CREATE VIEW v AS SELECT 1"),
-    "a name that is not UTF-8": lambda path: change(
-        path, "UPDATE events SET camera = CAST(x'ff41' AS TEXT)"
-    ),
-    "a message that is not UTF-8": lambda path: change(
-        path, "UPDATE outbox SET error = CAST(x'ff41' AS TEXT)"
-    ),
     "a table that is not UTF-8": lambda path: overwrite(
         path, path.read_bytes().index(b"CREATE TABLE epochs") + 8, b"\xff\xfe"
     ),
-    "an event that is no JSON": lambda path: change(path, "UPDATE events SET body = '{'"),
-    "an event that is none": lambda path: change(path, "UPDATE events SET body = '{}'"),
-    "an event of bytes": lambda path: change(path, "UPDATE events SET body = x'ff00'"),
-    "a message that is no JSON": lambda path: change(path, "UPDATE outbox SET body = 'x'"),
-    "an explanation of bytes": lambda path: change(path, "UPDATE explanations SET body = x'00'"),
 }
 
 
@@ -195,48 +181,6 @@ def test_a_copied_data_directory_comes_back_with_its_log(live: Path, tmp_path: P
     restore(live, tmp_path / "new" / "events.db")
     with closing(Store(tmp_path / "new" / "events.db")) as store:
         assert store.event(record("killed", 99).id) is not None
-
-
-def many(path: Path, n: int, cameras: int) -> None:
-    """A backup of that many events, each with a message that waits, made fast."""
-    Store(path).close()
-    body = json.dumps(to_plain(record()))
-    told = json.dumps(to_plain(message("new", None, record())))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.executemany(
-            "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
-            "VALUES (?, ?, 'anomaly', ?, ?, ?, ?, ?)",
-            ((f"e{i}", f"camera {i % cameras}", i, i + 1, i + 1, i + 1, body) for i in range(n)),
-        )
-        connection.executemany(
-            "INSERT INTO outbox (sink, event_id, kind, body, created) "
-            "VALUES ('mqtt', ?, 'new', ?, 0)",
-            ((f"e{i}", told) for i in range(n)),
-        )
-        connection.executemany(
-            "INSERT INTO epochs VALUES (?, 1)", ((f"{i}",) for i in range(cameras))
-        )
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_events_and_messages_come_back_within_30_s(tmp_path: Path) -> None:
-    """By default a quarter of them in a quarter of the time, of a processor."""
-    n = 100_000 if os.environ.get("STEPVAD_LONG_TESTS") else 25_000
-    many(tmp_path / "copy.db", n, 5)
-    many(tmp_path / "data" / "events.db", 100, 5)
-    begun = time.process_time()
-    restore(tmp_path / "copy.db", tmp_path / "data" / "events.db")
-    assert time.process_time() - begun < 30 * n / 100_000
-    with closing(Store(tmp_path / "data" / "events.db")) as store:
-        assert store.outbox.lag("mqtt") == n
-
-
-def test_restoring_takes_no_more_than_the_rows(tmp_path: Path) -> None:
-    many(tmp_path / "copy.db", 4000, 5)
-    begun = time.monotonic()
-    restore(tmp_path / "copy.db", tmp_path / "data" / "events.db")
-    assert time.monotonic() - begun < 10
 
 
 STOPPED = """
