@@ -39,7 +39,7 @@ from stepvad.site.learning.versions import Learned
 from stepvad.site.mark_follower import MarksFile
 from stepvad.site.notifications.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notifications.sending_child import Answer, PushRequest, Task
-from stepvad.web.sessions import SavedSession, SessionsFile
+from stepvad.web.sessions import Session, SessionsFile
 from tests.site.records import explanation, record
 
 EVENT = Event(first_s=1.0, last_s=2.5, tracks=(3, 4), peak=4.5, peak_s=2.0, peak_track=4)
@@ -84,7 +84,7 @@ VALUES: list[Any] = [
     MarkMessage("e1", "normal"),
     NotificationPlan((TrackedEvent("e1", None), TrackedEvent("e2", 5.0, 1)), (1.0, 2.5)),
     MarksFile({"e1": Marked(camera="yard", peak=4.5)}),
-    SessionsFile({"0a": SavedSession("lena", "s1", 10.0)}),
+    SessionsFile({"0a": Session("lena", "s1", 10.0)}),
     LEARNED,
     SCORED,
     Manifest(

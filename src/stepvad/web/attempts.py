@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine
 from typing import NamedTuple
 
 from stepvad.errors import ConfigError
@@ -19,10 +19,6 @@ logger = logging.getLogger(__name__)
 WINDOW_S = 60.0
 MOST_WRONG_EACH = 10
 """Maximum wrong tokens and passwords per minute from one address; it locks out no other."""
-MOST_WRONG_ACCOUNT = 5
-"""Maximum per minute for one account from one address."""
-
-
 SHORTEST_TOKEN = 16
 
 
@@ -53,24 +49,16 @@ class Attempt(NamedTuple):
     """Seconds until the next attempt is accepted; if not 0, nothing was compared."""
 
 
-class _Wrong(NamedTuple):
-    """An attempt that failed, or that is not decided yet."""
-
-    at: float
-    client: str
-    account: str
-
-
 class Attempts:
     """Compares tokens and rate-limits wrong ones and passwords; for use in one event loop.
 
-    Every limit is of one address: guessing keeps nobody else out. While it is exceeded, what is
+    The limit is of one address: guessing keeps nobody else out. While it is exceeded, what is
     right is rejected, too, or guessing could continue.
     """
 
     def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
         self._token, self._clock = token, clock
-        self._wrong: deque[_Wrong] = deque()
+        self._wrong: deque[tuple[float, str]] = deque()
         self._lines = Repeats(clock=clock)
 
     def attempt(self, given: str, address: str) -> Attempt:
@@ -81,22 +69,22 @@ class Attempts:
             return self._refuse("tokens", wait_s)
         if self._token.fits(given):
             return Attempt(True)
-        self._wrong.append(_Wrong(self._clock(), client, ""))
+        self._wrong.append((self._clock(), client))
         self._log("a wrong token from %s", client)
         return Attempt(False)
 
-    async def check(self, account: str, address: str, is_right: Awaitable[bool]) -> Attempt:
-        """Await whether a password of an account is right.
+    async def check(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
+        """Await whether a password is right.
 
         It counts as wrong until it is known to be right: many attempts at once are no way around
         the limit.
         """
-        client, account = _client(address), account.lower()[:64]
-        wait_s = self._wait_s(client, account)
+        client = _client(address)
+        wait_s = self._wait_s(client)
         if wait_s > 0:
-            getattr(is_right, "close", lambda: None)()  # a coroutine that is not awaited
+            is_right.close()
             return self._refuse("passwords", wait_s)
-        undecided = _Wrong(self._clock(), client, account)
+        undecided = self._clock(), client
         self._wrong.append(undecided)
         if not await is_right:
             self._log("a wrong password from %s", client)
@@ -109,26 +97,17 @@ class Attempts:
         self._log(f"too many wrong {what}: attempts are refused for %.0f s", wait_s)
         return Attempt(False, wait_s)
 
-    def _wait_s(self, client: str, account: str = "") -> float:
+    def _wait_s(self, client: str) -> float:
         now = self._clock()
-        while self._wrong and now - self._wrong[0].at >= WINDOW_S:
+        while self._wrong and now - self._wrong[0][0] >= WINDOW_S:
             self._wrong.popleft()
-        own = [one for one in self._wrong if one.client == client]
-        of_account = [one.at for one in own if account and one.account == account]
-        return max(
-            _until_one_is_left([one.at for one in own], MOST_WRONG_EACH, now),
-            _until_one_is_left(of_account, MOST_WRONG_ACCOUNT, now),
-        )
+        own = [at for at, by in self._wrong if by == client]
+        return 0.0 if len(own) < MOST_WRONG_EACH else own[-MOST_WRONG_EACH] + WINDOW_S - now
 
     def _log(self, words: str, fact: float | str) -> None:
         held = self._lines.admit((words, fact if isinstance(fact, str) else None))
         if held is not None:
             logger.warning(words + "%s", fact, repeated(held))
-
-
-def _until_one_is_left(times: Sequence[float], most: int, now: float) -> float:
-    """Seconds until fewer than `most` of these times are in the window."""
-    return 0.0 if len(times) < most else times[-most] + WINDOW_S - now
 
 
 def _client(address: str) -> str:

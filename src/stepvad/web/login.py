@@ -39,7 +39,7 @@ class LogIn:
         """Log in whoever knows the password of an account."""
         address = address_of(request.scope)
         is_right = self.fits(name, password)
-        attempt = await self.identities.attempts.check(name, address, is_right)
+        attempt = await self.identities.attempts.check(address, is_right)
         account = await self.background.run(self.accounts.find, name)
         if attempt.right and account is not None:
             return await self.begin(request, account)

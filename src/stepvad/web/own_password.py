@@ -30,7 +30,7 @@ def add_own_password(app: FastAPI, login: LogIn) -> None:
 async def _change(request: Request, login: LogIn) -> Response:
     name, fields, address = _user(request).name, await fields_of(request), address_of(request.scope)
     is_right = login.fits(name, fields.get("password", ""))
-    attempt = await login.identities.attempts.check(name, address, is_right)
+    attempt = await login.identities.attempts.check(address, is_right)
     if attempt.wait_s > 0:
         said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
         return told_to_wait(form("password", said, 429, name=name), attempt.wait_s)
