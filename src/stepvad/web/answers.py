@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.precision import WeekOfAlerts
@@ -60,6 +60,8 @@ for told in (
     *(Moment, WeekOfAlerts, LearnedFacts),
 ):  # what the dataclasses say of their fields stands in the OpenAPI document, too
     setattr(told, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
+    # made once: else every route of every app would make it anew
+    setattr(told, "__pydantic_core_schema__", TypeAdapter(told).core_schema)  # noqa: B010
 
 
 def judged(record: Record, review: Review | None, recorder: str | None) -> JudgedEvent:
