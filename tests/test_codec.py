@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from stepvad.archive.manifest import Manifest, ShardEntry
 from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts
-from stepvad.calibration import Marked
+from stepvad.calibration import Marked, Threshold
+from stepvad.calibration.file import CalibrationFile
 from stepvad.codec import (
     VERSIONS,
     Fields,
@@ -30,8 +31,9 @@ from stepvad.codec import (
     to_plain,
 )
 from stepvad.errors import DataError, StepvadError
+from stepvad.formats.eventlines import FoundEvent
 from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.events import Event, EventDetectorState
+from stepvad.incidents.events import Event, EventDetectorState, Rules
 from stepvad.incidents.record import Record, message
 from stepvad.incidents.review import MarkMessage
 from stepvad.site.learning.recordings import Amount
@@ -39,6 +41,7 @@ from stepvad.site.learning.versions import Learned
 from stepvad.site.mark_follower import MarksFile
 from stepvad.site.notifications.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notifications.sending_child import Answer, PushRequest, Task
+from stepvad.video.parts import PartSettings
 from stepvad.web.sessions import Session, SessionsFile
 from tests.site.records import explanation, record
 
@@ -76,6 +79,33 @@ SCORED = ScoreFacts(
     flat_windows=0,
     counts={"poses": 3},
 )
+RULES = Rules(threshold=2.0)
+THRESHOLD = Threshold(
+    value=2.0, alerts_per_hour=0.1, confidence=0.95, how="tail", hours=3.0, events=2, rate=(0, 0.1)
+)
+CALIBRATED = CalibrationFile(
+    model_sha256="0" * 64,
+    rules=RULES,
+    threshold=THRESHOLD,
+    cameras={"yard": THRESHOLD},
+    levels=(1.0, 2.0),
+    blocks={"yard": ((0.1, (3, 1)), (0.1, ()))},
+    marked={"e1": Marked(camera="yard", peak=4.5)},
+    looks={"yard": ((1.0,),)},
+    looks_at=("people",),
+    rates={"yard": (25.0,)},
+)
+FOUND = FoundEvent(
+    id="a-4-10",
+    clip="a",
+    camera=None,
+    model="m.safetensors",
+    poses=("a", "b"),
+    fps=10.0,
+    threshold=2.0,
+    model_sha256="0f",
+    **asdict(EVENT),
+)
 VALUES: list[Any] = [
     record(why="left knee bends further").ended("calm", 1010.0),
     message("update", record(), record(box=None, camera_fps=12.5)),
@@ -99,12 +129,17 @@ VALUES: list[Any] = [
     ),
     Task("post", requests=(PushRequest("https://push.example", {"TTL": "60"}, b"sealed"),)),
     Answer(ok=True, words="sent", status=201),
+    CALIBRATED,
+    FOUND,
+    PartSettings({"pose": "a", "min_confidence": 0.25}),
 ]
 """One of each type, with something in every field that holds others."""
 
 
 def of_type(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type, within the bounds that it states."""
+    if kind is Rules:  # it checks more than its types say
+        return st.just(RULES)
     origin, of = get_origin(kind), get_args(kind)
     bounds = {}
     if origin is Annotated:

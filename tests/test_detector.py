@@ -15,10 +15,9 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime import Runtime
-from stepvad.model.scoring import anomaly_score
 from stepvad.progress import Progress
 from stepvad.skeletons import STEP18, Skeleton, of_size
-from stepvad.windows import WindowIndex, clip_runs, cut
+from stepvad.windows import cut
 
 CONFIG = Config(T=4, K=8, width=24, sigma_width=8, blocks=2, L=5, max_steps=30, ema_warmup=True)
 
@@ -226,22 +225,6 @@ def test_windows_too_many_to_keep_are_projected_when_they_are_needed(
     np.testing.assert_allclose(cut.score(walkers[0]).A, kept.score(walkers[0]).A, atol=1e-3)
 
 
-def test_training_windows_are_views_until_a_batch_needs_them(walkers: list[Clip]) -> None:
-    runs = [run for run, _ in clip_runs(walkers[0], Config(T=32), STEP18)]
-    index = WindowIndex.of(runs, Config(T=32), STEP18.V)
-    numbers = sum(array.nbytes for array in (index.keypoints, index.confidence, index.start))
-    assert numbers < 2 * sum(run.keypoints.nbytes for run in runs)
-    assert index.windows(slice(0, 2)).x.shape == (2, 2, 18, 32)
-
-
-def test_another_aggregation_can_be_had_from_the_energies(
-    detector: Detector, walkers: list[Clip]
-) -> None:
-    windows = detector.score(walkers[0]).windows
-    second = anomaly_score(windows.E, windows.c, 1)
-    np.testing.assert_allclose(second, windows.c * windows.E[:, 1], rtol=1e-6)
-
-
 def test_a_detector_scores_by_its_own_aggregation(detector: Detector, walkers: list[Clip]) -> None:
     E, c = detector.score(walkers[0]).windows.E, detector.score(walkers[0]).windows.c
     summed, single = (replace(detector.config, aggregation=a) for a in ("sum", 2))
@@ -328,24 +311,6 @@ def test_scoring_needs_no_torch_and_fitting_says_what_to_install(
     np.testing.assert_array_equal(np.load(scores), detector.score(walkers[0]).A)
     assert run.stdout.strip() == "fit needs the train extra; pip install 'stepvad[train]'"
     assert MissingExtraError("fit", "train").hint == "pip install 'stepvad[train]'"
-
-
-def test_a_clip_without_people_does_not_decide_the_skeleton(walkers: list[Clip]) -> None:
-    rng = np.random.default_rng(0)
-    boxes = clip_of(rng.standard_normal((50, 4, 2)).cumsum(axis=0), V=4)
-    four = Detector.fit([Clip("nobody", None, 9, ()), boxes], replace(CONFIG, K=6))
-    assert four.skeleton.V == 4
-    assert four.model.origin.clips == 2
-
-
-def test_poses_without_any_confidence_cannot_be_fitted_by_confidence() -> None:
-    rng = np.random.default_rng(0)
-    walk = rng.standard_normal((50, 4, 2), dtype=np.float32).cumsum(axis=0)
-    blind = Track(0, np.arange(50), walk, np.zeros((50, 4), np.float32))
-    clip = Clip("blind", None, 50, (blind,), of_size(4))
-    with pytest.raises(DataError, match="expected poses with confidence"):
-        Detector.fit([clip], replace(CONFIG, K=6))
-    assert len(Detector.fit([clip], replace(CONFIG, K=6, confidence=False)).score(clip).A) == 47
 
 
 def test_a_clip_that_does_not_fit_is_named(detector: Detector) -> None:

@@ -16,7 +16,7 @@ from stepvad.accounts.accounts import FIRST_LINK_S, LINK_S, Accounts
 from stepvad.accounts.audit import FAILED
 from stepvad.accounts.database import ACCOUNTS
 from stepvad.accounts.passwords import Passwords, check_password
-from stepvad.accounts.users import ROLES, Role, User, is_name, role_of
+from stepvad.accounts.users import ROLES, User, is_name, role_of
 from stepvad.errors import ConfigError, DataError, StepvadError
 
 
@@ -280,10 +280,3 @@ def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.Monkey
     passwords.fits(hash, "wrong")
     passwords.fits(None, "wrong")
     assert verified[0] == verified[1]
-
-
-def test_a_role_is_one_of_three(accounts: Accounts) -> None:
-    boss: Role = "boss"  # type: ignore[assignment]  # as from a file
-    with pytest.raises(ConfigError, match="role: expected"):
-        accounts.add("anna", boss)
-    assert accounts.is_empty()

@@ -268,38 +268,14 @@ def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return path
 
 
-ODD = (math.nan, math.inf, -1.0, 0, "high", None, True, [1.0], 10**400)
-
-
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:9])
-def test_a_threshold_that_is_no_number_above_0_is_refused(value: object, tmp_path: Path) -> None:
-    changes: list[Callable[[dict[str, Any]], object]] = [
-        lambda facts: facts["threshold"].update(value=value),
-        lambda facts: facts["threshold"].update(hours=value),
-        lambda facts: facts["rules"].update(threshold=value),
-        lambda facts: facts["cameras"]["door"].update(value=value),
-    ]
-    for change in changes:
-        with pytest.raises(DataError, match=r"a\.calibration\.json: "):
-            file.read(spoilt(tmp_path, change))
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"levels": [2.0, 1.0]},
-        {"levels": [math.nan] * 100},
         {"levels": [*range(1, 20_000)]},
-        {"levels": [1.0]},
         {"blocks": {"door": []}},
-        {"blocks": {"door": [[math.nan, []]]}},
-        {"blocks": {"door": [[1.0, [10**30]]]}},
-        {"blocks": {"door": [[1.0, [-1]]]}},
         {"blocks": {"door": [[1.0, []]] * 300_000}},
         {"looks": {"door": [[math.nan] * 3]}, "looks_at": ["a", "b", "c"]},
-        {"marked": {"x": {"camera": "door", "peak": math.inf}}},
-        {"model_sha256": 7},
-        {"rules": {"threshold": 1.0, "min_s": "x"}},
     ],
     ids=lambda change: next(iter(change)),
 )

@@ -159,14 +159,6 @@ def test_smoothing_weighs_scored_frames_only_and_the_floor_comes_after(
     assert table(clips).row(smoothed=True).auroc == auroc(truth, every)
 
 
-def test_a_constant_score_stays_constant_under_smoothing() -> None:
-    rows = [(1, frame, 2.5) for frame in (*range(3, 20), *range(30, 45))]
-    frames = scores("still", 50, rows).frames
-    smoothed = scoring.smooth_scored(frames, 5.0)
-    np.testing.assert_allclose(smoothed[np.isfinite(smoothed)], 2.5, rtol=1e-6)
-    np.testing.assert_array_equal(np.isnan(smoothed), np.isnan(frames))
-
-
 def test_smoothing_after_the_floor_is_the_other_reading(clips: list[ScoredClip]) -> None:
     crowd = gaussian_filter1d(np.array([-1, 1, 2, 4, 5, -1], dtype=np.float32), 1.0)
     loner = gaussian_filter1d(np.array([-1, 3, 0], dtype=np.float32), 1.0)

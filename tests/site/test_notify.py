@@ -258,32 +258,6 @@ def test_a_plan_that_cannot_be_read_now_is_kept_and_its_messages_are_sent_later(
     assert bench.people.got[0].title == "mill: 2 events"
 
 
-def test_a_plan_of_a_newer_version_is_left_as_it_is(bench: Bench) -> None:
-    file = plan_file(bench.directory, "notify:people")
-    file.parent.mkdir()
-    file.write_text('{"version": 2}')
-    bench.happen()
-    with pytest.raises(DeliveryError, match="expected version 1, got 2"):
-        bench.deliver()
-    assert file.read_text() == '{"version": 2}'
-
-
-def test_a_delivery_survives_a_plan_that_cannot_be_read(tmp_path: Path) -> None:
-    store, people = Store(tmp_path / "events.db", ["notify:people"]), People()
-    file = tmp_path / "plan.json"
-    file.write_text(json.dumps({"version": 1, "events": [], "sent": []}))
-    rules, words = Scheduler(NotificationRules()), NoticeWords("mill")
-    with unreadable(file):
-        sink = Notify("notify:people", people, rules, words, store, file)
-        delivery = SinkDelivery(store, sink, first_s=0.05, longest_s=0.1)
-        running = start(delivery)
-        store.change("new", record(why="x"))
-        wait_until(lambda: delivery.failures >= 2)
-    wait_until(lambda: len(people.got) == 1)
-    stop(running, delivery)
-    store.close()
-
-
 @pytest.mark.slow
 def test_a_site_that_is_killed_in_the_middle_of_repeats_goes_on_with_them(tmp_path: Path) -> None:
     """Repeats every 3 s; the site is killed with kill -9 after the second message."""

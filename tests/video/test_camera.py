@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import signal
-import stat
 import sys
 import threading
 import time
@@ -374,25 +373,6 @@ def test_a_device_that_is_no_camera_says_so() -> None:
     with pytest.raises(DataError, match="expected a camera, got Inappropriate ioctl") as error:
         Device("v4l2", "/dev/null").probe()
     assert "v4l2-ctl" in error.value.hint
-
-
-def test_a_device_without_permission_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real device file, opened by somebody who may not."""
-    file = tmp_path / "video0"
-    try:
-        os.mknod(file, stat.S_IFCHR | 0o000, os.makedev(81, 0))
-    except PermissionError:
-        pytest.skip("only root makes device files")
-    monkeypatch.chdir(tmp_path)
-    os.seteuid(65534)
-    try:
-        with pytest.raises(DataError, match="expected a camera, got no permission") as error:
-            Device("v4l2", "video0").probe()
-    finally:
-        os.seteuid(0)
-    assert "usermod" in error.value.hint
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import threading
 import time
@@ -217,15 +216,6 @@ def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
     parts.remove()
     left = sorted(file.name for file in tmp_path.iterdir())
     assert left == ["000001.npz.damaged", "000003.npz.damaged"]
-
-
-def test_parts_of_a_newer_layout_are_refused(tmp_path: Path) -> None:
-    recorded(tmp_path, 2)
-    settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps({"version": 2, "origin": ORIGIN}))
-    with pytest.raises(DataError, match="parts: expected version 1, got 2"):
-        Parts(tmp_path, ORIGIN)
-    assert len([*tmp_path.glob("*.npz")]) == 2
 
 
 def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -210,37 +208,3 @@ def test_frames_of_a_real_camera_come_over_tls(
     assert not reader.is_alive()
     assert camera.counts.decoded >= 10
     assert ("tls_insecure" in caplog.text) == (ca is None)
-
-
-@pytest.mark.slow
-def test_no_frames_of_a_camera_with_an_unknown_certificate_come(certs: Path, clip: Path) -> None:
-    with rtsps(clip, certs / "self.pem") as server:
-        (change,) = attempts(Url(server.address), 1)
-    assert "got: self-signed" in change.reason
-
-
-def test_frames_come_over_https(certs: Path, tmp_path: Path) -> None:
-    body = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certs / "good.pem", certs / "good.key")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = address("https", server.server_port, CameraTls(certs / "ca.pem"))
-            frames = list(islice(Camera("door", url, buffer=100), 10))
-        finally:
-            server.shutdown()
-            thread.join()
-    assert len(frames) == 10

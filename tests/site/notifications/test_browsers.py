@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from stepvad.accounts.accounts import Accounts
-from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.notifications.browsers import (
@@ -269,22 +268,6 @@ def test_browsers_that_cannot_be_read_now_are_not_forgotten(
             _ = BrowserTarget(subscriptions).has_people
     subscribe(subscriptions, "https://push.example/5")
     assert len(subscriptions.all()) == 6
-
-
-def test_browsers_of_a_newer_version_are_left_as_they_are(
-    subscriptions: PushSubscriptions, tmp_path: Path
-) -> None:
-    subscribe(subscriptions, "https://push.example/1")
-    file = tmp_path / "data" / "notifications" / "browsers.json"
-    file.write_text('{"version": 2, "browsers": []}')
-    for call in (
-        subscriptions.all,
-        lambda: subscribe(subscriptions, "https://push.example/2"),
-        lambda: subscriptions.remove(["https://push.example/1"]),
-    ):
-        with pytest.raises(NewerVersionError, match="expected version 1, got 2"):
-            call()
-    assert file.read_text() == '{"version": 2, "browsers": []}'
 
 
 def test_a_damaged_key_is_said(subscriptions: PushSubscriptions, tmp_path: Path) -> None:
