@@ -61,8 +61,10 @@ def test_poses_far_from_the_peak_change_nothing(
 
 
 def test_it_is_plain_json_with_words_parts_and_motion(look: ExplainedPeak) -> None:
-    told = json.loads(json.dumps(to_plain(look.explanation(25.0)), allow_nan=False))
+    made = look.explanation(25.0)
+    told = json.loads(json.dumps(to_plain(made), allow_nan=False))
     assert told["words"][0]["says"] == look.findings[0].says
+    assert made.summary.startswith(look.findings[0].says)
     assert sum(part["share"] for part in told["parts"]) == pytest.approx(1.0, abs=0.01)
     motion = told["motion"]
     assert len(motion["observed"]) == len(motion["ghost"]) == len(motion["heat"])

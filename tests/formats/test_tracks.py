@@ -280,7 +280,7 @@ def test_rows_of_a_clip_stand_together(tmp_path: Path) -> None:
         (b"{", "expected JSON, got"),
         ([], "metadata: expected an object, got list"),
         (header(format=True), "metadata: expected version 1, got True"),
-        (header(format=0), "expected version 1, got 0"),
+        (header(format=2), "expected version 1, got 2"),
         (header(skeleton=None), "metadata: expected an object as skeleton, got None"),
         (header(clips=[]), "metadata: expected an object as clips, got list"),
         (header(skeleton={"name": "x", "joints": [], "bones": []}), "expected at least one joint"),

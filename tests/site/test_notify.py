@@ -258,6 +258,16 @@ def test_a_plan_that_cannot_be_read_now_is_kept_and_its_messages_are_sent_later(
     assert bench.people.got[0].title == "mill: 2 events"
 
 
+def test_a_plan_of_a_newer_version_is_left_as_it_is(bench: Bench) -> None:
+    file = plan_file(bench.directory, "notify:people")
+    file.parent.mkdir()
+    file.write_text('{"version": 2}')
+    bench.happen()
+    with pytest.raises(DeliveryError, match="expected version 1, got 2"):
+        bench.deliver()
+    assert file.read_text() == '{"version": 2}'
+
+
 @pytest.mark.slow
 def test_a_site_that_is_killed_in_the_middle_of_repeats_goes_on_with_them(tmp_path: Path) -> None:
     """Repeats every 3 s; the site is killed with kill -9 after the second message."""
