@@ -27,7 +27,7 @@ from stepvad.model import modelfile
 from stepvad.poses import Clip
 from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model
-from tests.fuzz import bombs
+from tests.formats import parquet_bombs
 
 
 def table_of(place: Directory, name: str) -> Any:
@@ -222,7 +222,7 @@ def test_a_file_that_takes_too_much_memory_is_not_held_against_others(
     poses.mkdir()
     write_clip(clips[0], poses / "a.parquet")
     write_clip(clips[1], poses / "d.parquet")
-    (poses / "b.parquet").write_bytes(bombs.page_that_claims(tmp_path))
+    (poses / "b.parquet").write_bytes(parquet_bombs.page_that_claims(tmp_path))
     monkeypatch.setattr(shards, "MEMORY_BYTES", 1 << 28)
     names = [f"{name}.parquet" for name in "abd"]
     outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.poses import Clip, Track
+from stepvad.poses import MAX_COORDINATE, MAX_FRAME, Clip, Track
 from stepvad.skeletons import COCO17, Skeleton, of_size
 
 JSON = dict[str, object]
@@ -84,3 +84,21 @@ def write_mask(path: Path, values: object, dtype: str = "uint8") -> Path:
     with path.open("wb") as out:
         np.save(out, np.array(values, dtype=dtype))
     return path
+
+
+def check_clip(found: Clip) -> None:
+    """Everything that the rest of the library relies on."""
+    assert 0 <= found.n_frames <= MAX_FRAME + 1
+    assert found.fps is None or 0 < found.fps < np.inf
+    for track in found.tracks:
+        n = len(track)
+        assert n > 0
+        assert -(2**63) <= track.id < 2**63
+        assert (track.keypoints.shape, track.confidence.shape) == (
+            (n, found.skeleton.V, 2),
+            (n, found.skeleton.V),
+        )
+        assert (np.abs(track.keypoints) <= MAX_COORDINATE).all()
+        assert (np.diff(track.frames) > 0).all()
+        assert track.frames[0] >= 0
+        assert track.frames[-1] < found.n_frames

@@ -41,8 +41,8 @@ from stepvad.poses import Clip, Track
 from stepvad.progress import Progress
 from stepvad.skeletons import of_size
 from studies.chain import footageset
+from tests.formats import parquet_bombs
 from tests.formats.examples import clip, pose, result, same, track, write_json
-from tests.fuzz import bombs
 from tests.pages import ROOT, blocks, run
 from tests.site.records import record
 from tests.site.sites import one_person
@@ -353,7 +353,7 @@ def test_pages_of_every_kind_are_read(
 
 def test_a_page_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    path.write_bytes(bombs.page_that_claims(tmp_path))
+    path.write_bytes(parquet_bombs.page_that_claims(tmp_path))
     with pytest.raises(DataError, match="expected a Parquet file of tracks, got: Corrupt ZSTD"):
         read_clip(path)
 
@@ -361,10 +361,10 @@ def test_a_page_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bomb", "words"),
     [
-        (bombs.many_poses, "expected rows of up to"),
-        (bombs.many_joints, "expected up to 1000 joints, got 2,000"),
-        (bombs.names_by_prefix, "expected plain or dictionary encoding"),
-        (bombs.long_names, "expected names of up to 1000 characters"),
+        (parquet_bombs.many_poses, "expected rows of up to"),
+        (parquet_bombs.many_joints, "expected up to 1000 joints, got 2,000"),
+        (parquet_bombs.names_by_prefix, "expected plain or dictionary encoding"),
+        (parquet_bombs.long_names, "expected names of up to 1000 characters"),
     ],
 )
 def test_rows_that_would_fill_memory_are_refused_by_the_footer(

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.errors import StepvadError
-from stepvad.formats import Format, labels, read_clips, trajectories, write_clip
-from stepvad.poses import MAX_COORDINATE, MAX_FRAME, Clip
-from tests.formats.examples import clip, result
+from stepvad.formats import Format, labels, read_clips, trajectories
+from tests.formats.examples import check_clip
 
-MANY = 1000 if os.environ.get("STEPVAD_LONG_TESTS") else 400
-"""Broken files of a kind."""
 odd_numbers = st.floats() | st.sampled_from(
     [-1, 0.5, -0.0, 1e7, 1.1e7, 1e39, 1e308, 2**31, 2**63, 10**30, 10**400, True, None, "7", "x"]
 )
@@ -60,30 +54,6 @@ results = st.fixed_dictionaries(
     optional={"idx": anything},
 )
 coco = st.lists(mostly(results), max_size=5)
-
-
-json_marks = st.sampled_from([b"", b"0", b"-", b"9" * 30, b"e9", b",", b"[", b"}", b"null", b"{}"])
-
-
-@st.composite
-def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
-    """A valid file with some bytes changed, removed or put in, mostly where its end is."""
-    content = bytearray(valid)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(content)))
-        at = draw(st.sampled_from([at, max(0, len(content) - 1 - at % 300)]))
-        removed = draw(st.sampled_from([0, 1, 1, 1, 8, 1000]))
-        content[at : at + removed] = draw(st.binary(max_size=2) | json_marks)
-    return bytes(content)
-
-
-@cache
-def whole(suffix: str) -> bytes:
-    """A valid file."""
-    with TemporaryDirectory() as directory:
-        path = Path(directory) / f"a{suffix}"
-        write_clip(clip("a", V=2), path)
-        return path.read_bytes()
 
 
 joints = mostly(
@@ -155,8 +125,7 @@ def npy(values: object) -> bytes:
 
 
 masks = (
-    mutated(npy([0, 1, 1, 0]))
-    | st.binary(max_size=90).map(lambda tail: b"\x93NUMPY\x01\x00\x40\x00" + tail)
+    st.binary(max_size=90).map(lambda tail: b"\x93NUMPY\x01\x00\x40\x00" + tail)
     | st.text(max_size=60).map(lambda text: b"\x93NUMPY\x01\x00\x40\x00" + text.encode())
     | st.lists(odd_numbers, max_size=3).map(npy)
     | st.lists(mostly(st.booleans(), st.integers(0, 2)), max_size=5).map(npy)
@@ -169,24 +138,6 @@ def check_clips(path: Path, format: Format = "auto") -> None:
         check_clip(found)
 
 
-def check_clip(found: Clip) -> None:
-    """Everything that the rest of the library relies on."""
-    assert 0 <= found.n_frames <= MAX_FRAME + 1
-    assert found.fps is None or 0 < found.fps < np.inf
-    for track in found.tracks:
-        n = len(track)
-        assert n > 0
-        assert -(2**63) <= track.id < 2**63
-        assert (track.keypoints.shape, track.confidence.shape) == (
-            (n, found.skeleton.V, 2),
-            (n, found.skeleton.V),
-        )
-        assert (np.abs(track.keypoints) <= MAX_COORDINATE).all()
-        assert (np.diff(track.frames) > 0).all()
-        assert track.frames[0] >= 0
-        assert track.frames[-1] < found.n_frames
-
-
 def check_trajectories(path: Path) -> None:
     for found in trajectories.read(path.parents[1], fps=25.0):
         check_clip(found)
@@ -194,11 +145,6 @@ def check_trajectories(path: Path) -> None:
 
 def check_masks(path: Path) -> None:
     for one in labels.poselift(path.parents[2]).values():
-        assert one.abnormal.dtype == one.counted.dtype == np.bool_
-
-
-def check_ubnormal(root: Path) -> None:
-    for one in labels.ubnormal(root).values():
         assert one.abnormal.dtype == one.counted.dtype == np.bool_
 
 
@@ -212,30 +158,18 @@ CASES: dict[str, Case] = {
         lambda path: check_clips(path, "poselift"),
     ),
     "any bytes": ("a.json", st.binary(max_size=200), check_clips),
-    "damaged AlphaPose": ("a.json", mutated(whole(".json")), check_clips),
-    "damaged COCO": (
-        "a.json",
-        mutated(document_bytes([result(frame, 1, V=2) for frame in range(3)])),
-        lambda path: check_clips(path, "coco"),
-    ),
     "Parquet tables": ("a.parquet", parquet(), check_clips),
-    "damaged Parquet": ("a.parquet", mutated(whole(".parquet")), check_clips),
     "trajectories": ("01/1.csv", person_lines.map(csv_bytes), check_trajectories),
-    "damaged trajectories": (
-        "01/1.csv",
-        mutated(csv_bytes([[frame, *range(34)] for frame in range(3)])) | st.binary(max_size=90),
-        check_trajectories,
-    ),
     "masks": ("gt/test_frame_mask/a.npy", masks, check_masks),
-    "UBnormal labels": (
-        "gt/abnormal_scene_1_scenario_1_tracks.txt",
-        masks | mutated(b"1,0,450\n2,17,450\n"),
-        lambda path: check_ubnormal(path.parents[1]),
-    ),
 }
 
 
-def survives(kind: str, directory: Path, data: st.DataObject) -> None:
+@pytest.mark.parametrize("kind", CASES)
+@given(data=st.data())
+def test_a_reader_gives_valid_data_or_says_what_is_wrong(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.getbasetemp()
     name, contents, check = CASES[kind]
     path = directory / kind / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,21 +182,3 @@ def survives(kind: str, directory: Path, data: st.DataObject) -> None:
         return
     assert str(directory) in refusal.problem
     assert refusal.hint
-
-
-@pytest.mark.parametrize("kind", CASES)
-@given(data=st.data())
-def test_a_reader_gives_valid_data_or_says_what_is_wrong(
-    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    survives(kind, tmp_path_factory.getbasetemp(), data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", CASES)
-@settings(max_examples=MANY)
-@given(data=st.data())
-def test_a_reader_gives_valid_data_or_says_what_is_wrong_in_many_cases(
-    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    survives(kind, tmp_path_factory.getbasetemp(), data)

@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from stepvad.archive import manifest, shards
+from stepvad.archive.layout import SUFFIX, ArchiveShard
+from stepvad.archive.scorefile import read_facts
+from stepvad.archive.storage import Directory
+from stepvad.calibration import file as calibration_file
+from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
-from stepvad.fleet.subjects import Subjects
+from stepvad.evaluation import baselines, boxtracks, humanrelated
+from stepvad.fleet.broker.bus import Delivery
+from stepvad.fleet.event_message import change_of
+from stepvad.fleet.settings import load_worker
+from stepvad.fleet.wire import decode
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint
+from stepvad.formats import eventlines, labels, read_clips, trajectories
+from stepvad.formats.classes import attach
+from stepvad.formats.labels import FrameLabels
+from stepvad.model import modelfile
+from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
+from stepvad.poses import Clip
+from stepvad.settings.file import describe, load
+from stepvad.site.store.restore import restore
 from stepvad.supervision.limits import limited_memory
+from stepvad.video.parts import Parts
+from tests.formats.examples import check_clip
+from tests.fuzz.seeds import CONFIG, V, clip, shard
 
-SUBJECTS = Subjects(shards=1)
 MEMORY = 1 << 30
 """Bytes by which reading a small file may not grow memory."""
 SECONDS = 10.0
@@ -35,24 +57,17 @@ def accepts(reader: str, path: Path, shared: Path) -> bool:
     return is_accepted
 
 
-def _model(path: Path, shared: Path) -> None:
-    from stepvad.evaluation import baselines
-    from tests.fuzz.seeds import V, clip
+class RefusalError(Exception):
+    """A reader that says no without raising anything."""
 
+
+def _model(path: Path, shared: Path) -> None:
     fitted = baselines.load(path)
     if fitted.skeleton.V == V:
         fitted.score(clip(n=8))
 
 
 def _checkpoint(path: Path, shared: Path) -> None:
-    from dataclasses import asdict
-
-    import numpy as np
-
-    from stepvad.config import Compute, Config
-    from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
-    from tests.fuzz.seeds import CONFIG
-
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
     pi_x = np.zeros((64, 4), np.float32)
     data = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
@@ -62,30 +77,18 @@ def _checkpoint(path: Path, shared: Path) -> None:
 
 
 def _calibration(path: Path, shared: Path) -> None:
-    from stepvad.calibration import file
-
-    made = file.read(path)
+    made = calibration_file.read(path)
     made.rules_of("yard")
     str(made.threshold.words)
-    file.write(made, path)
+    calibration_file.write(made, path)
 
 
-def _poses(path: Path, shared: Path) -> None:
-    from stepvad.formats import read_clips
-
-    for clip in read_clips(path):
-        clip.persons_per_frame()
-
-
-def _mask(path: Path, shared: Path) -> None:
-    from stepvad.formats import labels
-
-    labels.of_file(path)
+def _check_clips(clips: Iterable[Clip]) -> None:
+    for one in clips:
+        check_clip(one)
 
 
 def _intervals(path: Path, shared: Path) -> None:
-    from stepvad.formats import labels
-
     root = path.parent / "root"
     (root / "gt").mkdir(parents=True, exist_ok=True)
     shutil.copy(path, root / "gt" / "abnormal_scene_1_scenario_1_tracks.txt")
@@ -93,47 +96,28 @@ def _intervals(path: Path, shared: Path) -> None:
 
 
 def _classes(path: Path, shared: Path) -> None:
-    import numpy as np
-
-    from stepvad.formats.classes import attach
-    from stepvad.formats.labels import FrameLabels
-
     truth = FrameLabels.all_counted(np.ones(20, np.bool_))
-    attach({"a": truth, "01_0002": FrameLabels.all_counted(np.ones(20, np.bool_))}, path)
+    attach({"a": truth, "01_0002": truth}, path)
 
 
 def _boxes(path: Path, shared: Path) -> None:
-    from stepvad.evaluation import boxtracks
-
-    for _ in boxtracks.read(path, part="train"):
-        pass
+    _check_clips(boxtracks.read(path, part="train"))
     boxtracks.labels(path)
 
 
 def _trajectories(path: Path, shared: Path) -> None:
-    from stepvad.formats import trajectories
-
     directory = path.parent / "clips" / "01"
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, directory / "0001.csv")
-    for clip in trajectories.read(directory.parent, fps=25.0):
-        clip.persons_per_frame()
+    _check_clips(trajectories.read(directory.parent, fps=25.0))
 
 
 def _packed_trajectories(path: Path, shared: Path) -> None:
-    from stepvad.evaluation import humanrelated
-
-    for clip in humanrelated.read(path, "hr-avenue", part="train"):
-        clip.persons_per_frame()
+    _check_clips(humanrelated.read(path, "hr-avenue", part="train"))
     humanrelated.labels(path, "hr-avenue", split="hr")
 
 
 def _archive_poses(path: Path, shared: Path) -> None:
-    from stepvad.archive import shards
-    from stepvad.archive.layout import SUFFIX, ArchiveShard
-    from stepvad.archive.storage import Directory
-    from stepvad.model import modelfile
-
     model = shared / "model.safetensors"
     place = Directory.at(str(path.parent))
     files = [file for file in place.files(SUFFIX) if file.name == path.name]
@@ -151,88 +135,31 @@ def _archive_poses(path: Path, shared: Path) -> None:
         raise RefusalError(str(outcome.failed))
 
 
-class RefusalError(Exception):
-    """A reader that says no without raising anything."""
-
-
-def _archive_scores(path: Path, _shared: Path) -> None:
-    from stepvad.archive.scorefile import read_facts
-
+def _archive_scores(path: Path, shared: Path) -> None:
     with path.open("rb") as file:
         read_facts(file, path.name)
 
 
-def _archive_manifest(path: Path, _shared: Path) -> None:
-    from stepvad.archive import manifest
-    from stepvad.archive.storage import Directory
-
+def _archive_manifest(path: Path, shared: Path) -> None:
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
     shutil.copy(path, root / "manifest.json")
     manifest.read(Directory.at(str(root)))
 
 
-def _event_lines(path: Path, shared: Path) -> None:
-    from stepvad.formats import eventlines
-
-    eventlines.read(path)
-
-
-def _site(path: Path, shared: Path) -> None:
-    from stepvad.settings.file import describe, load
-
-    describe(load(path))
-
-
-def _fleet(path: Path, shared: Path) -> None:
-    from stepvad.fleet.settings import load_worker
-
-    load_worker(path)
-
-
 def _backup(path: Path, shared: Path) -> None:
-    from stepvad.site.store.restore import restore
-
     onto = path.parent / "restored"
     shutil.rmtree(onto, ignore_errors=True)
     restore(path, onto / "events.db")
 
 
 def _fleet_poses(path: Path, shared: Path) -> None:
-    from stepvad.fleet.wire import decode
-
     batch = decode(path.read_bytes())
     for frame in range(len(batch)):
         batch.poses(frame)
 
 
-def _fleet_event(path: Path, shared: Path) -> None:
-    from stepvad.fleet.broker.bus import Delivery
-    from stepvad.fleet.event_message import change_of
-
-    change_of(Delivery("stepvad.events.0", path.read_bytes(), 1, 0.0), site="north")
-
-
-@cache
-def _fleet_models() -> Any:
-    from stepvad.fleet.settings import ModelSettings
-    from stepvad.fleet.worker.models import FleetModels
-    from stepvad.intake import demo
-
-    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
-
-
-def shard() -> Any:
-    """A shard of a worker without a broker."""
-    from stepvad.fleet.worker.scoring import BatchScorer
-    from stepvad.fleet.worker.shard import Pace, Shard
-
-    return Shard(SUBJECTS.place(0), SUBJECTS, _fleet_models(), BatchScorer(), Pace())
-
-
 def _fleet_checkpoint(path: Path, shared: Path) -> None:
-    from stepvad.fleet.worker.checkpoint import ShardCheckpoint
-
     state = ShardCheckpoint.unpack(path.read_bytes()).shard_state()
     if state is not None:
         own = shard()
@@ -242,8 +169,6 @@ def _fleet_checkpoint(path: Path, shared: Path) -> None:
 
 
 def _parts(path: Path, shared: Path) -> None:
-    from stepvad.video.parts import Parts
-
     place = path.parent / "parts"
     shutil.rmtree(place, ignore_errors=True)
     with Parts(place, {"detector": "x"}):
@@ -258,23 +183,25 @@ READERS: dict[str, Reader] = {
     "model": _model,
     "training checkpoint": _checkpoint,
     "calibration": _calibration,
-    "pose JSON": _poses,
-    "pose Parquet": _poses,
+    "pose JSON": lambda path, _: _check_clips(read_clips(path)),
+    "pose Parquet": lambda path, _: _check_clips(read_clips(path)),
     "archive poses": _archive_poses,
     "archive scores": _archive_scores,
     "archive manifest": _archive_manifest,
-    "label mask": _mask,
+    "label mask": lambda path, _: labels.of_file(path),
     "label intervals": _intervals,
     "label classes": _classes,
     "box tracks": _boxes,
     "trajectories": _trajectories,
     "packed trajectories": _packed_trajectories,
     "extracted parts": _parts,
-    "event lines": _event_lines,
-    "site settings": _site,
-    "fleet settings": _fleet,
+    "event lines": lambda path, _: eventlines.read(path),
+    "site settings": lambda path, _: describe(load(path)),
+    "fleet settings": lambda path, _: load_worker(path),
     "backup": _backup,
     "fleet poses": _fleet_poses,
-    "fleet event": _fleet_event,
+    "fleet event": lambda path, _: change_of(
+        Delivery("stepvad.events.0", path.read_bytes(), 1, 0.0), site="north"
+    ),
     "fleet checkpoint": _fleet_checkpoint,
 }

@@ -5,23 +5,44 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
+from stepvad.archive import scoring
 from stepvad.calibration import calibrate_cameras
 from stepvad.calibration import file as calibration_file
 from stepvad.calibration.counting import NormalClip
 from stepvad.codec import encode
 from stepvad.config import Config
+from stepvad.evaluation import baselines
+from stepvad.fleet import wire
+from stepvad.fleet.broker.bus import Delivery
+from stepvad.fleet.settings import ModelSettings
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.scoring import BatchScorer
+from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.formats import eventlines, write_clip, write_clips
 from stepvad.incidents.events import Event, Rules
+from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
-from stepvad.poses import Clip, Track
+from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
+from stepvad.poses import Clip, Pose, Track
+from stepvad.progress import silent
+from stepvad.site.store.eventstore import Store
 from stepvad.skeletons import of_size
+from stepvad.video.parts import FoundPeople, Parts
+from stepvad.video.people import Boxes, People
+from tests.evaluation import trajectories
+from tests.fleet.messages import body, event, over
 from tests.pages import ROOT
+from tests.site.records import SINKS, fill
 
+SUBJECTS = Subjects(shards=1)
 V = 3
 CONFIG = Config(T=2, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)
 FPS = 10.0
@@ -57,10 +78,6 @@ def _put(directory: Path, reader: str, name: str, data: bytes) -> None:
 
 
 def _models(directory: Path) -> None:
-    from stepvad.evaluation import baselines
-    from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
-    from stepvad.progress import silent
-
     places = {
         name: directory / "model" / f"{name}.safetensors" for name in ("step", "knn", "mahalanobis")
     }
@@ -150,8 +167,6 @@ def _labels(directory: Path) -> None:
 
 
 def _trajectories(directory: Path) -> None:
-    from tests.evaluation import trajectories
-
     release = trajectories.avenue()
     lines = io.BytesIO()
     np.savetxt(lines, release.train["01"][1][:5], fmt="%g", delimiter=",")
@@ -180,8 +195,6 @@ def _texts(directory: Path) -> None:
 
 
 def _archive(directory: Path) -> None:
-    from stepvad.archive import scoring
-
     write_clip(clip(), directory / "shared" / "poses.parquet")
     poses = directory / "shared" / "poses" / "camera=yard"
     poses.mkdir(parents=True)
@@ -194,9 +207,6 @@ def _archive(directory: Path) -> None:
 
 
 def _store(directory: Path) -> None:
-    from stepvad.site.store.eventstore import Store
-    from tests.site.records import SINKS, fill
-
     store = Store(directory / "shared" / "events.db", SINKS, clock=lambda: 10.0)
     fill(store, 5)
     (directory / "backup").mkdir()
@@ -204,15 +214,18 @@ def _store(directory: Path) -> None:
     store.close()
 
 
-def _fleet(directory: Path) -> None:
-    from stepvad.fleet.broker.bus import Delivery
-    from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
-    from stepvad.fleet.worker.checkpoint import ShardCheckpoint
-    from stepvad.poses import Pose
-    from tests.fleet.messages import body, event, over
-    from tests.fuzz.readers import SUBJECTS, shard
+@cache
+def _fleet_models() -> FleetModels:
+    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
 
-    connection = CameraConnection(
+
+def shard() -> Shard:
+    """A shard of a worker without a broker."""
+    return Shard(SUBJECTS.place(0), SUBJECTS, _fleet_models(), BatchScorer(), Pace())
+
+
+def _fleet(directory: Path) -> None:
+    connection = wire.CameraConnection(
         site="north", camera="yard", epoch=7, wall0=1e9, rate=FPS, size=(640, 480)
     )
     rng = np.random.default_rng(0)
@@ -220,23 +233,20 @@ def _fleet(directory: Path) -> None:
         (slot, [Pose(3, rng.uniform(0, 99, (17, 2)).astype(np.float32), np.ones(17, np.float32))])
         for slot in range(30)
     ]
-    batch = batch_of(frames, connection, 0)
-    for precision in get_args(CoordinatePrecision):
-        _put(directory, "fleet poses", f"{precision}.msgpack", encode(batch, precision))
+    batch = wire.batch_of(frames, connection, 0)
+    for precision in get_args(wire.CoordinatePrecision):
+        _put(directory, "fleet poses", f"{precision}.msgpack", wire.encode(batch, precision))
     _put(directory, "fleet event", "new.json", body("new", event()))
     _put(directory, "fleet event", "end.json", body("end", over(event(3))))
     own = shard()
     subject = SUBJECTS.poses("north", "yard")
-    delivery = Delivery(subject, encode(batch), 1, 0.0)
+    delivery = Delivery(subject, wire.encode(batch), 1, 0.0)
     own.changes += own.scorer.score(own.take([delivery], 0.0, None))
     kept = ShardCheckpoint("worker", own.state().to_json())
     _put(directory, "fleet checkpoint", "a.msgpack", kept.pack())
 
 
 def _own_results(directory: Path) -> None:
-    from stepvad.video.parts import FoundPeople, Parts
-    from stepvad.video.people import Boxes, People
-
     parts = directory / "extracted parts"
     rng = np.random.default_rng(0)
     with Parts(parts, {"detector": "x"}) as made:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.formats import parquet_bombs
 from tests.fuzz import bombs, seeds
 from tests.fuzz.readers import READERS, accepts
 from tests.fuzz.strategies import damaged
@@ -55,18 +56,10 @@ CASES: dict[str, Case] = {
     "pose JSON, a pose in 38 days": ("pose JSON", "a.json", bombs.far_frame),
     "Parquet, 100,000,000 frames": ("pose Parquet", "a.parquet", bombs.long_clip),
     "Parquet, many clips of days": ("pose Parquet", "a.parquet", bombs.many_long_clips),
-    "Parquet, long names": ("pose Parquet", "a.parquet", bombs.long_names),
-    "Parquet, long names by prefix": ("pose Parquet", "a.parquet", bombs.names_by_prefix),
-    "Parquet, many joints": ("pose Parquet", "a.parquet", bombs.many_joints),
-    "Parquet, many poses": ("pose Parquet", "a.parquet", bombs.many_poses),
-    "Parquet, a page that claims": ("pose Parquet", "a.parquet", bombs.page_that_claims),
-    "archive, long names": ("archive poses", "a.parquet", bombs.long_names),
-    "archive, many joints": ("archive poses", "a.parquet", bombs.many_joints),
+    "archive, long names": ("archive poses", "a.parquet", parquet_bombs.long_names),
+    "archive, many joints": ("archive poses", "a.parquet", parquet_bombs.many_joints),
     "calibration, many levels": ("calibration", "a.json", bombs.many_levels),
     "calibration, many looks": ("calibration", "a.json", bombs.many_marked_levels),
-    "calibration, deep": ("calibration", "a.json", bombs.deep_json),
-    "manifest, deep": ("archive manifest", "a.json", bombs.deep_json),
-    "events, deep": ("event lines", "a.jsonl", bombs.deep_json),
     "NPY, 3 GB": ("label mask", "a.npy", bombs.large_array),
     "labels, an end in years": ("label intervals", "a.txt", bombs.far_interval),
     "NPZ, zeros": ("box tracks", "a.npz", bombs.zeros("clip")),
