@@ -76,4 +76,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{total['components']:,} windows, {time.monotonic() - started:.0f} s")
     for stage, gibibytes in peaks.items():
         print(f"{stage:<11} peak {gibibytes:.2f} GiB resident")
-    sys.exit(max(peaks.values()) > LIMIT_GIB)
+    if max(peaks.values()) > LIMIT_GIB:
+        sys.exit(1)

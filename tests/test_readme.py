@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
 
 import numpy as np
 import pytest
@@ -36,20 +34,14 @@ def test_the_readme_counts_the_claims_that_hold() -> None:
 
 
 @pytest.mark.slow
-def test_the_moving_picture_is_what_its_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_moving_picture_is_what_its_study_draws() -> None:
     from PIL import Image
 
-    path = ROOT / "scripts" / "make-animation"
-    loader = SourceFileLoader("make_animation", str(path))
-    spec = spec_from_file_location(loader.name, path, loader=loader)
-    assert spec
-    script = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, loader.name, script)
-    loader.exec_module(script)
+    study = importlib.import_module("studies.animation")
     still = np.asarray(Image.open(DOCS / "images" / "demo-still.png"), dtype=float)
-    drawn = np.asarray(script.draw(script.tell(), script.STILL), dtype=float)
+    drawn = np.asarray(study.draw(study.tell(), study.STILL), dtype=float)
     assert still.shape == drawn.shape
     assert np.abs(still - drawn).mean() < 1
     with Image.open(DOCS / "images" / "demo.webp") as film:
-        assert getattr(film, "n_frames", 1) == script.LAST - script.FIRST + 1
+        assert getattr(film, "n_frames", 1) == study.LAST - study.FIRST + 1
     assert (DOCS / "images" / "demo.webp").stat().st_size < 2e6

@@ -53,7 +53,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     ),
     "statistics": ("{walker_dataset}", [SLOW]),
     "stream": ("--frames 500", [SLOW]),
-    "training-precision": ("{walker_dataset} --width 16 --steps 4 --seeds 1", [LONG]),
+    "training-precision": ("{walker_dataset} --width 16 --steps 4 --seeds 2", [LONG]),
     "validation": ("{walker_dataset} --width 16 --epochs 1", [SLOW]),
     "views": (
         f"{{walker_dataset}} --fps 25 --seeds 1 --K 6 {TINY} --densities step,knn -o out",

@@ -1,4 +1,4 @@
-"""The page on capacity: what its script gives, from figures that are those of the code."""
+"""The page on capacity: what its study gives, from figures that are those of the code."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def figures() -> dict[str, float]:
 
 
 def printed() -> list[str]:
-    """The tables that the script prints."""
-    command = [sys.executable, str(ROOT / "scripts" / "capacity")]
-    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    """The tables that the study prints."""
+    command = [sys.executable, "-m", "studies", "capacity"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return made.stdout.strip().split("\n\n")
 
 
@@ -83,5 +83,5 @@ def test_every_figure_has_a_source() -> None:
     with (ROOT / "docs" / "data" / "capacity.csv").open(encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     assert all(len(row) == 4 and all(row.values()) for row in rows)
-    script = (ROOT / "scripts" / "capacity").read_text("utf-8")
+    script = (ROOT / "studies" / "capacity.py").read_text("utf-8")
     assert [row["name"] for row in rows if f'"{row["name"]}"' not in script.replace("'", '"')] == []

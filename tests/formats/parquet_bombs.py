@@ -39,11 +39,11 @@ def many_poses(seeds: Path) -> bytes:
     return _rows(2_000_000, 17)
 
 
-def page_that_claims(seeds: Path) -> bytes:
-    """A page that says it has 1.4 GB when unpacked."""
+def page_that_claims(seeds: Path, n_bytes: int = 1_400_000_000) -> bytes:
+    """A page that says it has gigabytes when unpacked."""
     whole = bytearray(_rows(50, 17, write_page_checksum=True, use_dictionary=False))
     footer = pq.read_metadata(io.BytesIO(bytes(whole)))
-    return _with_size(bytes(whole), footer.row_group(0).column(3).data_page_offset, 1_400_000_000)
+    return _with_size(bytes(whole), footer.row_group(0).column(3).data_page_offset, n_bytes)
 
 
 def _rows(n: int, joints: int, *, name: str = "a", **options: Any) -> bytes:
