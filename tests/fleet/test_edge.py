@@ -208,6 +208,6 @@ def waiting(directory: Path) -> int:
     """Messages of the site that did not arrive yet."""
     store = Store(directory / "site-data" / FILE_NAME, create=False)
     try:
-        return store.lag("fleet")
+        return store.outbox.lag("fleet")
     finally:
         store.close()

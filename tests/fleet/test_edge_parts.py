@@ -89,7 +89,7 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         return Page()
 
     running = threading.Thread(
-        target=edge.run, args=(stop, None, lambda edge: page_of(edge, serve, "a-token"))
+        target=edge.run, args=(stop, lambda: None, lambda edge: page_of(edge, serve, "a-token"))
     )
     running.start()
     wait_until(lambda: edge.buffer.sent["yard"] >= 20)
