@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from stepvad import Clip, Detector, Rules, Scores, Skeleton, read_clip
 from stepvad.calibration import file
 from stepvad.explain import explain
-from stepvad.explain.look import look_at
+from stepvad.explain.event import explain_peak
 from stepvad.incidents.events import changes_of
 from stepvad.intake import demo
 from stepvad.video.drawing import Colour, ColourScale, mixed
@@ -86,7 +86,7 @@ def tell() -> Story:
         if known_s - told >= 1.0:  # as often as a site sends news of an event
             peak_frame = round(change.event.peak_s * demo.RATE)
             until = _until(clip, now)
-            found = look_at(detector, until, track, peak_frame, calm=story.rules.calm)
+            found = explain_peak(detector, until, track, peak_frame, calm=story.rules.calm)
             story.words[now] = found.findings[0].says if found.findings else ""
             told = known_s
     first = min(story.words)

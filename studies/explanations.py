@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from stepvad import Detector
 from stepvad.evaluation.datasets import open_dataset
-from stepvad.explain import explain, ghosts, parts
-from stepvad.explain.attribution import attribute
+from stepvad.explain import explain, ghosts
+from stepvad.explain.explanation import attribute
+from stepvad.explain.words import rank
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.windows import Windows, cut, place
@@ -149,7 +150,7 @@ def limbs(detector: Detector, normal: Drawn, n: int, rng: np.random.Generator) -
     frames = np.arange(config.T)
     hits: dict[str, list[bool]] = {}
     for (case, _), contributions in zip(kept, taken.contributions, strict=True):
-        hit = parts.rank(contributions.T, frames, skeleton)[0].name == case.limb
+        hit = rank(contributions.T, frames, skeleton)[0].name == case.limb
         for key in ("all", case.kind, case.limb):
             hits.setdefault(key, []).append(hit)
     for kind, are_seen in tried.items():

@@ -21,7 +21,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.explain import explain
-from stepvad.explain.look import look_at
+from stepvad.explain.event import explain_peak
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import BatchScorer
@@ -113,7 +113,7 @@ def test_explanations_of_another_rate_add_up(slow_model: Detector, walkers: list
     seen = next(one for one in walkers[0].tracks if one.id == track)
     last = seen.keypoints[np.searchsorted(seen.frames, frame)]
     np.testing.assert_allclose(found.observed[-1], last, atol=1e-3)
-    peak = look_at(slow_model, walkers[0], track, frame, calm=0.0)
+    peak = explain_peak(slow_model, walkers[0], track, frame, calm=0.0)
     assert peak.peak.frames[-1] == frame
     ends = [int(window.frames[-1]) for window in peak.windows]
     assert {14} >= set(np.diff(ends).tolist())

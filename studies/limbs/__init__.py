@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import LIMBS, parts_of
+from stepvad.explain.words import LIMBS, parts_of
 from stepvad.skeletons import Skeleton
 
 LimbChange = Literal["raised", "shaken", "displaced"]

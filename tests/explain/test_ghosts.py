@@ -6,8 +6,8 @@ import numpy as np
 
 from stepvad.detector import Detector
 from stepvad.explain import ghosts
-from stepvad.explain.attribution import attribute
-from stepvad.explain.parts import rank
+from stepvad.explain.explanation import attribute
+from stepvad.explain.words import rank
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows import WindowIndex, standardise

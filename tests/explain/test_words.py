@@ -1,16 +1,101 @@
-"""Words for differences made by hand."""
+"""Parts of the body, and phrases about poses, motion and place."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import BodyPart
-from stepvad.explain.words import Finding, describe, join
-from stepvad.skeletons import BOX, COCO17, Skeleton
+from stepvad import Clip, Detector
+from stepvad.explain import explain
+from stepvad.explain.words import (
+    LIMBS,
+    PARTS,
+    BodyPart,
+    Finding,
+    ViewedNumbers,
+    describe,
+    join,
+    part_of,
+    parts_of,
+    rank,
+    strong_span,
+)
+from stepvad.skeletons import BOX, BUILT_IN, COCO17, HALPE26, STEP18, Skeleton
+from stepvad.windows.views import MEANINGS
+
+FRAMES = np.arange(120, 132)
+
+
+@pytest.mark.parametrize("skeleton", [COCO17, STEP18, BOX])
+def test_every_joint_is_in_one_part(skeleton: Skeleton) -> None:
+    numbers = [number for joints in parts_of(skeleton).values() for number in joints]
+    assert sorted(numbers) == list(range(skeleton.V))
+
+
+def test_people_have_six_parts_and_other_joints_are_their_own() -> None:
+    assert set(parts_of(COCO17)) == {"head", "torso", *LIMBS}
+    assert [COCO17.joints[v] for v in parts_of(COCO17)["torso"]] == [
+        *("left_shoulder", "right_shoulder", "left_hip", "right_hip")
+    ]
+    assert list(parts_of(BOX)) == ["top left", "top right", "bottom right", "bottom left"]
+
+
+def test_parts_are_ranked_by_the_sum_over_joints_and_frames() -> None:
+    contributions = np.zeros((12, 17))
+    contributions[4:7, COCO17.joints.index("left_wrist")] = 2.0
+    contributions[0, COCO17.joints.index("left_elbow")] = 0.1
+    contributions[:, COCO17.joints.index("nose")] = 1.0 / 6
+    contributions[3, COCO17.joints.index("right_knee")] = -5.0
+    first, second, *_, last = rank(contributions, FRAMES, COCO17)
+    assert (first.name, second.name, last.name) == ("left arm", "head", "right leg")
+    assert first.contribution == pytest.approx(6.1)
+    assert first.share == pytest.approx(6.1 / 8.1)  # of what raises the score
+    assert last.share == 0
+    assert (first.first_frame, first.last_frame) == (124, 126)
+    assert (second.first_frame, second.last_frame) == (120, 131)
+
+
+def test_a_window_without_anything_has_no_shares() -> None:
+    assert {part.share for part in rank(np.zeros((12, 17)), FRAMES, COCO17)} == {0.0}
+    assert strong_span(np.zeros(4)) == (0, 3)
+
+
+@pytest.mark.parametrize("skeleton", BUILT_IN.values(), ids=lambda skeleton: skeleton.name)
+def test_every_joint_of_a_built_in_skeleton_is_of_a_part_of_the_body(skeleton: Skeleton) -> None:
+    assert list(parts_of(skeleton)) == [*PARTS]
+
+
+def test_toes_and_fingers_belong_to_legs_and_arms_of_their_side() -> None:
+    assert part_of("left_foot_index") == part_of("left_big_toe") == "left leg"
+    assert part_of("right_hand_root") == part_of("right_ring_finger_3") == "right arm"
+    assert part_of("mouth_left") == part_of("face_12") == "head"
+    assert part_of("elbow") == "elbow"  # of no known side
+    assert part_of("joint_5") == "joint 5"
+
+
+def test_a_model_of_coco_scores_and_explains_poses_with_more_joints(
+    small_model: Detector, walkers: list[Clip]
+) -> None:
+    clip = walkers[0]
+    more = [
+        replace(
+            track,
+            keypoints=np.pad(track.keypoints, ((0, 0), (0, 9), (0, 0)), mode="edge"),
+            confidence=np.pad(track.confidence, ((0, 0), (0, 9)), mode="edge"),
+        )
+        for track in clip.tracks
+    ]
+    larger = replace(clip, tracks=tuple(more), skeleton=HALPE26)
+    np.testing.assert_array_equal(small_model.score(larger).A, small_model.score(clip).A)
+    (ours,), (theirs,) = (explain(small_model, one) for one in (clip, larger))
+    assert (theirs.words, theirs.skeleton) == (ours.words, COCO17)
+    np.testing.assert_array_equal(theirs.contributions, ours.contributions)
+
 
 Floats = NDArray[np.float32]
-FRAMES = np.arange(120, 132)
 T = len(FRAMES)
 
 
@@ -183,3 +268,78 @@ def test_findings_about_one_part_are_joined_over_time() -> None:
         "left arm raised, stretched and moving 3x faster than normal, frames 120-134",
         "unusual posture of the head, frames 120-131",
     ]
+
+
+USUAL = np.array(
+    [
+        [0.0, 0.01, 0.10, 0.20],  # speed
+        [-0.02, -0.01, 0.01, 0.02],  # growth
+        [0.2, 0.25, 0.40, 0.50],  # width
+    ]
+)
+STEADY = (0.05, 0.0, 0.0, 0.3)
+
+
+def motion(*seen: float, meaning: str, known: bool = True) -> str:
+    viewed = ViewedNumbers(np.array(seen), np.array(STEADY), USUAL if known else None, 0.001, 500)
+    meanings = MEANINGS["motion"]
+    return viewed.motion(meaning, [*meanings].index(meaning), meanings[meaning])
+
+
+def place(size: float = 0.0, wide: float = 0.3, *, meaning: str, rarity: float = 1e-9) -> str:
+    viewed = ViewedNumbers(
+        np.array([9, 9, size, wide]), np.array([0, 0, 0, 0.3]), None, rarity, 500
+    )
+    return viewed.place(meaning, rarity < 0.5)
+
+
+@pytest.mark.parametrize(
+    ("velocity", "says"),
+    [
+        ((0.62, 0.0), "crosses the picture 3.1x as fast as anybody before"),
+        ((0.0, -0.21), "crosses the picture faster than anybody before"),
+        ((9.0, 0.0), "crosses the picture more than 10x as fast as anybody before"),
+        ((0.09, 0.12), "crosses the picture faster than 99 % of people"),
+        ((0.003, 0.004), "moves more slowly than 99 % of people"),
+        ((-0.06, 0.0), "goes to the left as few people do"),
+        ((0.01, 0.05), "goes down in the picture as few people do"),
+    ],
+)
+def test_speed_is_compared_with_everybody(velocity: tuple[float, float], says: str) -> None:
+    assert motion(*velocity, 0, 0.3, meaning="speed") == says
+
+
+def test_growth_and_width_are_compared_too() -> None:
+    grown = motion(0.05, 0, 0.03, 0.3, meaning="growth")
+    assert grown == "gets larger in the picture faster than anybody before"
+    shrunk = motion(0.05, 0, -0.015, 0.3, meaning="growth")
+    assert shrunk == "gets smaller in the picture faster than 99 % of people"
+    assert motion(0.05, 0, 0, 0.45, meaning="width").startswith("is wider for the height")
+    assert motion(0.05, 0, 0, 0.21, meaning="width").startswith("is narrower for the height")
+    assert motion(*STEADY, meaning="growth") == "moves with an unusual growth"
+
+
+def test_a_model_without_quantiles_compares_with_the_nearest_normal_motion() -> None:
+    fast = motion(0.15, 0, 0, 0.3, meaning="speed", known=False)
+    assert fast == "crosses the picture 3x as fast as usual"
+    slow = motion(0.02, 0, 0, 0.3, meaning="speed", known=False)
+    assert slow == "moves more slowly than usual"
+    other = motion(0, -0.05, 0, 0.3, meaning="speed", known=False)
+    assert other == "goes up in the picture as few people do"
+    grown = motion(0.05, 0, 0.03, 0.3, meaning="growth", known=False)
+    assert grown == "gets larger in the picture faster than usual"
+
+
+def test_a_place_is_as_rare_as_it_is_said_to_be() -> None:
+    assert place(meaning="place") == "is where nobody was before"
+    assert place(meaning="place", rarity=0.005) == "is where hardly anybody was before"
+    assert place(meaning="place", rarity=0.02) == "is in an unusual place"
+    assert place(meaning="place", rarity=0.9) == "is in an unusual place"
+
+
+def test_a_size_is_compared_with_that_of_people_there() -> None:
+    assert place(np.log(1.8), meaning="size") == "is 1.8x as large as people are there"
+    assert place(np.log(0.6), meaning="size") == "is only 60 % as large as people are there"
+    assert place(0.01, meaning="size") == "has an unusual size for the place"
+    assert place(wide=0.5, meaning="width") == "is wider for the height than people are there"
+    assert place(wide=0.1, meaning="width") == "is narrower for the height than people are there"

@@ -13,7 +13,7 @@ import pytest
 from stepvad.calibration import Threshold
 from stepvad.detector import Detector
 from stepvad.explain import explain
-from stepvad.explain.motion import HEAT, PER_PIXEL
+from stepvad.explain.event import HEAT, PER_PIXEL
 from stepvad.incidents import events
 from stepvad.plots import style
 from stepvad.poses import Clip, Track

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepvad.explain.eventexplanation import (
-    EventExplanation,
-    MotionFrames,
-    PartShare,
-    Phrase,
-    ScaleWeight,
-)
+from stepvad.explain.event import EventExplanation, MotionFrames, PartShare, Phrase, ScaleWeight
 from stepvad.incidents.record import Record, event_id
 from stepvad.site.store.eventstore import Store
 

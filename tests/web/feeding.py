@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from stepvad.detector import Detector
-from stepvad.explain.look import ExplainedPeak, look_at
+from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.incidents.events import Change, Event, EventDetector, Rules
 from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
@@ -72,7 +72,7 @@ class Feeder:
     def _change(self, change: Change, epoch: int, began: float) -> None:
         event = change.event
         frame = round(event.peak_s * FPS)
-        look = look_at(self.detector, self.clip, event.peak_track, frame, calm=self.rules.calm)
+        look = explain_peak(self.detector, self.clip, event.peak_track, frame, calm=self.rules.calm)
         record = self._record(event, look, epoch, began)
         if change.kind == "end":
             record = record.ended("calm", began + event.last_s)

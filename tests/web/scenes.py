@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepvad.codec import from_plain
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from stepvad.poses import Clip, Track
 from tests.web.sites import EXPLANATION
 

@@ -13,7 +13,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from stepvad.errors import DataError
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from stepvad.incidents.record import Record, event_id
 from stepvad.incidents.review import Mark
 from stepvad.intake.place_drawings import PlaceDrawings

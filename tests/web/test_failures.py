@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from stepvad.supervision.logs import Repeats
 from stepvad.web.operations import ErrorLog
 from tests.web.sites import BEARER, HERE, Site, happen

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stepvad.detector import Detector
-from stepvad.explain.eventexplanation import PartShare
+from stepvad.explain.event import PartShare
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page, resize, tab_to, until
 from tests.report.pages import joined_walkers

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from stepvad.explain.eventexplanation import MotionFrames, Phrase
+from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.incidents.record import Record
 from stepvad.site.explainer import packed
 from stepvad.web import ServerThread, serve

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.codec import from_plain
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from tests.web.sites import BEARER, EXPLANATION, Site, happen, record, site
 
 pytestmark = pytest.mark.slow

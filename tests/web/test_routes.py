@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from stepvad.codec import from_plain
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record
 
 

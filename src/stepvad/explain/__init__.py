@@ -1,8 +1,8 @@
 """Why a score is high: which joints, which moment, and the nearest normal motion."""
 
+from stepvad.explain.event import Place, explain, explain_event, explain_highest, highest
 from stepvad.explain.explanation import Explanation, ViewShare
-from stepvad.explain.parts import BodyPart
-from stepvad.explain.places import Place, explain, explain_event, explain_highest, highest
+from stepvad.explain.words import BodyPart
 
 __all__ = [
     "BodyPart",

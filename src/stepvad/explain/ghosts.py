@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.explain.parts import parts_of
+from stepvad.explain.words import parts_of
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton

@@ -1,19 +1,36 @@
-"""Phrases for unusual motion: the observed motion compared with the nearest normal one."""
+"""Words for what is unusual: parts of the body, and phrases beside normal motion or footage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import LIMBS, BodyPart
 from stepvad.skeletons import Skeleton
+
+PART_WORDS: Mapping[str, frozenset[str]] = {
+    "head": frozenset({"head", "face", "nose", "eye", "ear", "mouth"}),
+    "torso": frozenset({"neck", "shoulder", "hip"}),
+    "leg": frozenset({"knee", "ankle", "heel", "toe", "foot"}),
+    "arm": frozenset({"elbow", "wrist", "hand", "thumb", "index", "pinky", "finger", "forefinger"}),
+}
+"""Words in the names of joints, by part; the first that fits decides.
+
+Shoulders and hips, where arms and legs begin, belong to the torso.
+"""
+PARTS = ("head", "torso", "left arm", "right arm", "left leg", "right leg")
+LIMBS: Mapping[str, tuple[str, str]] = {
+    "left arm": ("left_shoulder", "left_wrist"),
+    "right arm": ("right_shoulder", "right_wrist"),
+    "left leg": ("left_hip", "left_ankle"),
+    "right leg": ("right_hip", "right_ankle"),
+}
+"""First and last joint of each limb."""
 
 MotionArray = NDArray[np.float32]
 """Joints over time, `(T, V, 2)` in pixels; y grows downwards."""
-
 BODY = "whole body"
 MENTIONED = 0.25
 """Smallest share of the score for a part to be mentioned; the first always is."""
@@ -36,6 +53,13 @@ WAY = 0.15
 """Distance covered in the window, in body heights, from which it has a direction."""
 MOST = 10.0
 """Speeds above this many times normal are not distinguished."""
+
+STILL = 0.05
+"""Speed below which a person stands still, in terms of what is usual at the place."""
+CLEARLY = 1.15
+"""Ratio from which a size or a speed is said to be so many times another."""
+HARDLY = 0.01
+"""Share of normal windows that look as unusual, below which hardly anybody was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +148,122 @@ def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             old.phrase,
         )
     return tuple(joined.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewedNumbers:
+    """The numbers of a window, of its nearest normal one, and of normal footage.
+
+    `seen` and `normal` are in the order of the view; `usual (meanings, quantiles)` are the
+    quantiles of amounts, if the model knows them.
+    """
+
+    seen: NDArray[np.float64]
+    normal: NDArray[np.float64]
+    usual: NDArray[np.float64] | None
+    rarity: float
+    """Share of normal windows that look as unusual to the view."""
+    n_normal: int
+    """Normal windows that the model has seen."""
+
+    def motion(self, meaning: str, row: int, which: tuple[int, ...]) -> str:
+        """What is unusual about one meaning of the motion; a verb comes first."""
+        value, normal = (_amount(numbers, which) for numbers in (self.seen, self.normal))
+        usual = None if self.usual is None else self.usual[row]
+        more, than = _compared(value, normal, usual)
+        match meaning:
+            case "speed" if more:
+                fastest = normal if usual is None else float(usual[-1])
+                return _fast(value / fastest if fastest > 0 else np.inf, than)
+            case "speed" if more is False:
+                return f"moves more slowly than {than}"
+            case "speed":
+                return f"{_way(self.seen[list(which)])} as few people do"
+            case "growth" if more is not None:
+                return f"gets {'larger' if more else 'smaller'} in the picture faster than {than}"
+            case "width" if more is not None:
+                return f"is {'wider' if more else 'narrower'} for the height than {than}"
+        return f"moves with an unusual {meaning}"
+
+    def place(self, meaning: str, leads: bool) -> str:
+        """What is unusual about one meaning of the place; a verb comes first."""
+        match meaning:
+            case "size":
+                return _large(float(np.exp(self.seen[2] - self.normal[2])))
+            case "width":
+                wide = "wider" if self.seen[3] > self.normal[3] else "narrower"
+                return f"is {wide} for the height than people are there"
+        if not leads or self.rarity > HARDLY:
+            return "is in an unusual place"
+        nobody = self.rarity * self.n_normal < 1
+        return f"is where {'nobody' if nobody else 'hardly anybody'} was before"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPart:
+    """The contribution of a part of the body to a score, and the frames with most of it.
+
+    With several views also that of what motion and place mean, such as the speed.
+    """
+
+    name: str
+    contribution: float
+    share: float
+    """Fraction of all contributions that raise the score; 0 for a part that lowers it."""
+    first_frame: int
+    last_frame: int
+
+
+def rank(
+    contributions: NDArray[np.float64],
+    frames: NDArray[np.int64],
+    skeleton: Skeleton,
+    meanings: Mapping[str, float] | None = None,
+) -> tuple[BodyPart, ...]:
+    """Parts of the body by their contributions `(T, V)`, and `meanings`, the largest first."""
+    over_time = {
+        name: contributions[:, joints].sum(axis=1) for name, joints in parts_of(skeleton).items()
+    }
+    for name, total in (meanings or {}).items():
+        over_time[name] = np.full(len(frames), total / len(frames))
+    raising = sum(max(float(part.sum()), 0.0) for part in over_time.values())
+    found = []
+    for name, part in over_time.items():
+        total = float(part.sum())
+        share = max(total, 0.0) / raising if raising > 0 else 0.0
+        first, last = strong_span(part)
+        found.append(BodyPart(name, total, share, int(frames[first]), int(frames[last])))
+    return tuple(sorted(found, key=lambda part: -part.contribution))
+
+
+def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
+    """Joint numbers by part; a joint outside all parts is a part of its own."""
+    parts: dict[str, list[int]] = {name: [] for name in PARTS}
+    for number, joint in enumerate(skeleton.joints):
+        parts.setdefault(part_of(joint), []).append(number)
+    return {name: numbers for name, numbers in parts.items() if numbers}
+
+
+def part_of(joint: str) -> str:
+    """The part of the body that a joint belongs to by its name, or the name in words.
+
+    >>> part_of("left_elbow"), part_of("right_big_toe"), part_of("tail_tip")
+    ('left arm', 'right leg', 'tail tip')
+    """
+    words = joint.split("_")
+    part = next((part for part, known in PART_WORDS.items() if known & {*words}), None)
+    if part in ("leg", "arm"):
+        side = next((side for side in ("left", "right") if side in words), None)
+        part = part and side and f"{side} {part}"
+    return part or " ".join(words)
+
+
+def strong_span(over_time: NDArray[np.float64]) -> tuple[int, int]:
+    """First and last frame that contribute at least a third of the strongest one."""
+    if over_time.max() <= 0:
+        return 0, len(over_time) - 1
+    strong = np.flatnonzero(over_time >= over_time.max() / 3)
+    return int(strong[0]), int(strong[-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,3 +387,50 @@ def _speed_words(speed: float) -> str:
     if speed > MOST:
         return f"moving more than {MOST:g}x faster than normal"
     return f"moving {speed:.2g}x faster than normal"
+
+
+def _amount(numbers: NDArray[np.float64], which: tuple[int, ...]) -> float:
+    """A number, or the length of a pair."""
+    return float(np.linalg.norm(numbers[list(which)]) if len(which) > 1 else numbers[which[0]])
+
+
+def _compared(
+    value: float, normal: float, usual: NDArray[np.float64] | None
+) -> tuple[bool | None, str]:
+    """Whether there is clearly more or less of something, and than whom; None if neither."""
+    if usual is None:
+        if SLOWER * normal < value < FASTER * normal:
+            return None, ""
+        return value > normal, "usual"
+    least, few, most, highest = usual
+    if value > most:
+        return True, "anybody before" if value > highest else "99 % of people"
+    if value < few:
+        return False, "anybody before" if value < least else "99 % of people"
+    return None, ""
+
+
+def _fast(times: float, than: str) -> str:
+    if times > MOST:
+        return f"crosses the picture more than {MOST:g}x as fast as {than}"
+    if times >= CLEARLY:
+        return f"crosses the picture {times:.2g}x as fast as {than}"
+    return f"crosses the picture faster than {than}"
+
+
+def _way(velocity: NDArray[np.float64]) -> str:
+    """Where somebody goes in the picture."""
+    across, down = velocity.tolist()
+    if np.hypot(across, down) < STILL:
+        return "stands still"
+    if abs(across) >= abs(down):
+        return "goes to the right" if across > 0 else "goes to the left"
+    return "goes down in the picture" if down > 0 else "goes up in the picture"
+
+
+def _large(times: float) -> str:
+    if times >= CLEARLY:
+        return f"is {times:.2g}x as large as people are there"
+    if times <= 1 / CLEARLY:
+        return f"is only {100 * times:.0f} % as large as people are there"
+    return "has an unusual size for the place"

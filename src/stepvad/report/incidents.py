@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stepvad.detector import Detector
-from stepvad.explain.look import ExplainedPeak, look_at
+from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import Scores
@@ -44,7 +44,7 @@ def investigate(
     for done, n in enumerate(sorted(highest), start=1):
         event = found[n]
         peak_frame = round(event.peak_s * fps)
-        explained = look_at(detector, clip, event.peak_track, peak_frame, calm=rules.calm)
+        explained = explain_peak(detector, clip, event.peak_track, peak_frame, calm=rules.calm)
         incidents[n] = replace(incidents[n], explained=explained)
         report(Progress("explaining", done, len(highest), clip.name))
     return incidents

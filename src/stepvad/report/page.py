@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stepvad.calibration import Threshold
 from stepvad.codec import encode
 from stepvad.explain import Explanation
-from stepvad.explain.look import ExplainedPeak
+from stepvad.explain.event import ExplainedPeak
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores

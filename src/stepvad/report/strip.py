@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.motion import HEAT, ROOM, Motion
+from stepvad.explain.event import HEAT, ROOM, Motion
 from stepvad.video.timeline import clock
 
 STILLS = 6

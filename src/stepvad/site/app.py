@@ -35,7 +35,7 @@ from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.supervision.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second
-    from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.explain.event import EventExplanation
 
 logger = logging.getLogger(__name__)
 

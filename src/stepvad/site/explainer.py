@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepvad.errors import DataError, StepvadError
-from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.explain.look import look_at
+from stepvad.explain.event import EventExplanation, explain_peak
 from stepvad.formats import tracks
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind
@@ -76,7 +75,7 @@ class Explainer:
 
     def _look(self, record: Record, poses: EventPoses) -> EventExplanation:
         profile = self._profiles[record.camera]
-        found = look_at(
+        found = explain_peak(
             profile.detector, poses.clip, poses.track, poses.peak_frame, calm=profile.rules.calm
         )
         return found.explanation(profile.rate)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from stepvad.incidents.precision import WeekOfAlerts
 from stepvad.incidents.record import Record
 from stepvad.incidents.recording import recording_url

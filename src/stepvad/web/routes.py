@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 
 from stepvad.errors import DataError, StepvadError
-from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.event import EventExplanation
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, ReviewState, Search

@@ -26,7 +26,7 @@ from stepvad.skeletons import BUILT_IN, COCO17
 from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 
 if TYPE_CHECKING:
-    from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.explain.event import EventExplanation
     from stepvad.incidents.review import Mark
     from stepvad.settings.sections import CameraSettings
     from stepvad.site.app import Serve

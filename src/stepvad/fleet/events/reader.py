@@ -23,7 +23,7 @@ from stepvad.incidents.search import EVERY, Search
 from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
 
 if TYPE_CHECKING:
-    from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.explain.event import EventExplanation
 
 T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S

@@ -25,7 +25,7 @@ from stepvad.site.store.outbox import Outbox
 from stepvad.site.store.retention import StoreClock, delete_old, forget_replaced
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
-    from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.explain.event import EventExplanation
     from stepvad.incidents.events import ChangeKind
 
 FILE_NAME = "events.db"
@@ -190,7 +190,7 @@ class Store:
 
     def explained(self, id: str) -> EventExplanation | None:
         """The explanation of an event."""
-        from stepvad.explain.eventexplanation import EventExplanation
+        from stepvad.explain.event import EventExplanation
 
         body = self._attached("explanations", id)
         return None if body is None else decode(EventExplanation, body, "explanation")

@@ -1,4 +1,4 @@
-"""One explanation from those of several views, adding up to the joined score."""
+"""Explanations of many windows, of one view or of several whose scores are joined."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 from stepvad import skeletons
 from stepvad.config import Config, View
 from stepvad.detector import Detector
-from stepvad.explain import words
-from stepvad.explain.explanation import Explanation, ViewShare
-from stepvad.explain.numberbatch import NumberBatch
-from stepvad.explain.posebatch import PoseBatch
-from stepvad.explain.words import Finding
+from stepvad.explain import ghosts, words
+from stepvad.explain.explanation import Attribution, Explanation, ViewShare, attribute
+from stepvad.explain.words import MENTIONED, MOST_PARTS, Finding, ViewedNumbers, rank
+from stepvad.model.modelfile import ViewModel
 from stepvad.poses import Clip
-from stepvad.windows import Sampling, Windows
+from stepvad.windows import Sampling, Windows, place, view_shape
+from stepvad.windows.views import MEANINGS, numbers
 
-MENTIONED = 0.15
+MENTIONED_VIEW = 0.15
 """Smallest share of the score for a kind of view to be mentioned; the first always is."""
 LEVEL = 1e-6
 """A window whose score is this close to that of its nearest normal one is that window."""
+
+PERSON = "person"
 
 
 def explain_views(
@@ -35,6 +37,152 @@ def explain_views(
     """Explain windows of several views; `observed (N, T, V, 2)` are their poses in pixels."""
     joined = _Joined.of(detector, windows, observed, sampling)
     return [joined.explanation(n, clip) for n in range(len(windows))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoseBatch:
+    """N windows being explained; motions `(N, T, V, 2)` in pixels, of the model's joints."""
+
+    detector: Detector
+    taken: Attribution
+    track: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    sampling: Sampling
+    weight: NDArray[np.float32]
+    observed: NDArray[np.float32]
+    seen: NDArray[np.float32]
+    """The observed motion as the K components retain it: all that is scored."""
+    ghost: NDArray[np.float32]
+    ghost_energy: NDArray[np.float32]
+    odd: NDArray[np.bool_]
+    """Which windows are outside the normal range at some scale, and so get phrases."""
+
+    @classmethod
+    def of(
+        cls,
+        detector: Detector,
+        windows: Windows,
+        observed: NDArray[np.float32],
+        sampling: Sampling,
+    ) -> PoseBatch:
+        """Compute ghosts and attributions of windows; motions are in pixels."""
+        config, space = detector.config, detector.model.space
+        pi_x, weight = space.project(windows.x), windows.weight(config)
+        normal = ghosts.nearest_normal(detector, space, pi_x)
+        shape = (2, detector.skeleton.V, config.T)
+        seen, ghost = (
+            place(space.reconstruct(points, shape), observed, config) for points in (pi_x, normal)
+        )
+        return cls(
+            detector,
+            attribute(detector, space, windows.x, weight, normal),
+            windows.track_id,
+            windows.frame,
+            sampling,
+            weight,
+            observed,
+            seen,
+            ghosts.align(ghost, seen, detector.skeleton),
+            ghosts.standardised(detector, normal).max(axis=1),
+            ghosts.standardised(detector, pi_x).max(axis=1) > ghosts.NORMAL_RANGE,
+        )
+
+    def explanation(self, n: int, clip: Clip) -> Explanation:
+        """The n-th explanation, over the joints of the clip."""
+        source, target = clip.skeleton, self.detector.skeleton
+        taken = self.taken
+        frames = self.frame[n] + self.sampling.frames - self.sampling.frames[-1]
+        contributions = skeletons.give_back(taken.contributions[n].T, source, target)  # (T, V)
+        observed, seen, ghost = (
+            skeletons.restore(motion[n], source, target)
+            for motion in (self.observed, self.seen, self.ghost)
+        )
+        ranked = rank(contributions, frames, source)
+        sigmas = self.detector.config.sigmas
+        decided = np.flatnonzero(taken.scales[n])
+        return Explanation(
+            clip=clip.name,
+            track=int(self.track[n]),
+            frames=frames,
+            skeleton=source,
+            score=float(taken.score[n]),
+            confidence=float(self.weight[n]),
+            energy=float(taken.energy[n]),
+            scales={float(sigmas[i]): float(taken.scales[n, i]) for i in decided},
+            base=float(taken.base[n]),
+            contributions=contributions,
+            observed=observed,
+            ghost=ghost,
+            ghost_energy=float(self.ghost_energy[n]),
+            findings=words.describe(seen, ghost, ranked, frames, source) if self.odd[n] else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberBatch:
+    """N windows being explained, as `(N, numbers)`: those seen, and the nearest normal ones."""
+
+    view: ViewModel
+    taken: Attribution
+    seen: NDArray[np.float64]
+    normal: NDArray[np.float64]
+    ghost_energy: NDArray[np.float32]
+    odd: NDArray[np.bool_]
+    """Which windows are outside the normal range at some scale, and so get phrases."""
+    ages: NDArray[np.int64]
+    """Poses at hand for each window."""
+
+    @classmethod
+    def of(cls, detector: Detector, view: ViewModel, windows: Windows) -> NumberBatch:
+        """Compute the nearest normal numbers and attributions of windows."""
+        space, config = detector.model.space, detector.config
+        pi_x = space.project(windows.x)
+        normal = ghosts.nearest_normal(detector, space, pi_x)
+        back = space.reconstruct(normal, view_shape(config, detector.skeleton.V))
+        return cls(
+            view,
+            attribute(detector, space, windows.x, windows.weight(config), normal),
+            numbers(windows.x).astype(np.float64),
+            numbers(back).astype(np.float64),
+            ghosts.standardised(detector, normal).max(axis=1),
+            ghosts.standardised(detector, pi_x).max(axis=1) > ghosts.NORMAL_RANGE,
+            windows.ages(config),
+        )
+
+    def meanings(self, n: int) -> dict[str, float]:
+        """What each meaning of the numbers adds to the view's own score of the n-th window."""
+        (added,) = numbers(self.taken.coordinates[n : n + 1])
+        meanings = MEANINGS[self.view.model.config.view]
+        return {name: float(added[list(which)].sum()) for name, which in meanings.items()}
+
+    def findings(self, n: int, first_frame: int, last_frame: int) -> tuple[Finding, ...]:
+        """What is unusual about the n-th window; nothing if it is in the normal range."""
+        added = self.meanings(n)
+        raising = sum(max(one, 0.0) for one in added.values())
+        if not self.odd[n] or raising <= 0:
+            return ()
+        ranked = sorted(added, key=lambda name: -added[name])
+        said = [name for name in ranked if added[name] >= MENTIONED * raising][:MOST_PARTS]
+        return tuple(
+            Finding(name, (), None, first_frame, last_frame, f"{PERSON} {self._phrase(n, name)}")
+            for name in said or ranked[:1]
+        )
+
+    def _phrase(self, n: int, name: str) -> str:
+        config, added = self.view.model.config, self.meanings(n)
+        score, age = self.taken.score[n : n + 1], self.ages[n : n + 1]
+        (nats,) = self.view.surprise(score.astype(np.float32), age)
+        viewed = ViewedNumbers(
+            self.seen[n],
+            self.normal[n],
+            self.view.usual,
+            float(np.exp(-nats)),
+            self.view.model.origin.windows,
+        )
+        meanings = MEANINGS[config.view]
+        if config.view == "motion":
+            return viewed.motion(name, [*meanings].index(name), meanings[name])
+        return viewed.place(name, name == max(added, key=lambda one: added[one]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +347,7 @@ def _findings(
     for view in seen:
         added[view.config.view] = added.get(view.config.view, 0.0) + view.contribution
     ranked = sorted(added, key=lambda kind: -added[kind])
-    least = MENTIONED * sum(added.values())
+    least = MENTIONED_VIEW * sum(added.values())
     found: list[Finding] = []
     for kind in [kind for kind in ranked if added[kind] >= least]:
         if kind == "pose":

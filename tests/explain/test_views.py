@@ -14,9 +14,8 @@ from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.explain import Explanation, explain, explain_event, ghosts
-from stepvad.explain.attribution import attribute
-from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.explain.look import look_at
+from stepvad.explain.event import EventExplanation, explain_peak
+from stepvad.explain.explanation import attribute
 from stepvad.poses import Clip, Track
 from stepvad.windows import cut
 
@@ -111,7 +110,7 @@ def test_footage_of_another_rate_is_explained_over_its_own_frames(
     assert one.score == pytest.approx(windows.A[row], rel=1e-5, abs=1e-4)
     assert one.frames[[0, -1]].tolist() == [windows.frame[row] - 58, windows.frame[row]]
     assert [view.at_hand for view in one.views] == [True] * 5
-    look = look_at(several, clip, one.track, int(one.frames[-1]), calm=0.0)
+    look = explain_peak(several, clip, one.track, int(one.frames[-1]), calm=0.0)
     assert len(look.windows) == 2  # the peak's and the one before it
 
 
@@ -168,7 +167,7 @@ def test_an_event_and_its_json_show_shares(several: Detector, footage: list[Clip
     clip = moved(footage[0], faster=8.0)
     windows = several.score(clip).windows
     track, frame = int(windows.track_id[0]), int(windows.frame[60])
-    look = look_at(several, clip, track, frame, calm=0.0)
+    look = explain_peak(several, clip, track, frame, calm=0.0)
     frames = np.concatenate([window.frames for window in look.windows])
     assert (np.diff(frames) == 1).all()
     made = look.explanation(25.0)
@@ -188,7 +187,9 @@ def test_around_a_young_peak_windows_still_touch(several: Detector, footage: lis
     clip = moved(footage[0])
     windows = several.score(clip).windows
     for row in (0, 20):
-        look = look_at(several, clip, int(windows.track_id[0]), int(windows.frame[row]), calm=0.0)
+        look = explain_peak(
+            several, clip, int(windows.track_id[0]), int(windows.frame[row]), calm=0.0
+        )
         frames = np.concatenate([window.frames for window in look.windows])
         assert (np.diff(frames) == 1).all()
         assert look.peak.frames[-1] == windows.frame[row]

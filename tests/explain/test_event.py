@@ -8,7 +8,7 @@ import pytest
 from stepvad.codec import to_plain
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.explain.look import ExplainedPeak, look_at
+from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.poses import Clip
 
 
@@ -23,7 +23,7 @@ def peak(detector: Detector, odd_clip: Clip) -> tuple[int, int, float]:
 @pytest.fixture(scope="module")
 def look(detector: Detector, odd_clip: Clip, peak: tuple[int, int, float]) -> ExplainedPeak:
     track, frame, score = peak
-    return look_at(detector, odd_clip, track, frame, calm=0.5 * score)
+    return explain_peak(detector, odd_clip, track, frame, calm=0.5 * score)
 
 
 def test_the_peak_has_the_score_that_the_clip_has_there(
@@ -56,7 +56,7 @@ def test_poses_far_from_the_peak_change_nothing(
         ),
         odd_clip.skeleton,
     )
-    again = look_at(detector, near, track, frame, calm=0.5 * score)
+    again = explain_peak(detector, near, track, frame, calm=0.5 * score)
     assert again.explanation(25.0) == look.explanation(25.0)
 
 
@@ -75,4 +75,4 @@ def test_a_moment_without_a_window_is_refused(
     detector: Detector, odd_clip: Clip, peak: tuple[int, int, float]
 ) -> None:
     with pytest.raises(DataError, match="expected a window that ends in frame 2"):
-        look_at(detector, odd_clip, peak[0], 2, calm=1.0)
+        explain_peak(detector, odd_clip, peak[0], 2, calm=1.0)
