@@ -42,7 +42,7 @@ from stepvad.site.mark_follower import MarksFile
 from stepvad.site.notifications.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notifications.sending_child import Answer, PushRequest, Task
 from stepvad.video.parts import PartSettings
-from stepvad.web.sessions import Session, SessionsFile
+from stepvad.web.identity import Session, SessionsFile
 from tests.site.records import explanation, record
 
 EVENT = Event(first_s=1.0, last_s=2.5, tracks=(3, 4), peak=4.5, peak_s=2.0, peak_track=4)

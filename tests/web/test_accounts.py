@@ -16,8 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.passwords import Passwords
-from stepvad.web.attempts import MOST_WRONG_EACH, Attempts, Token
-from stepvad.web.identity import Background
+from stepvad.web.identity import MOST_WRONG_EACH, Attempts, Background, Token
 from tests.web.people import HASH, PASSWORD, PEOPLE, browser_of, log_in, visitor, with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
 

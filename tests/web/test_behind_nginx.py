@@ -1,20 +1,25 @@
-"""The page in Chromium through nginx with TLS, by another name, as the guide describes it."""
+"""The page in Chromium through nginx with TLS: another name, and single sign-on, as documented."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
+import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stepvad.web.attempts import MOST_WRONG_EACH
-from tests.browser import IN_CHROMIUM, log_in, new_page
+from stepvad.web.identity import MOST_WRONG_EACH
+from tests.browser import IN_CHROMIUM, complaints, log_in, new_page
 from tests.video.servers import free_port
 from tests.web.certificates import Certificate, make_certificate
-from tests.web.nginx import NAME, NGINX, nginx
+from tests.web.nginx import NAME, NGINX, SIGN_ON_GUIDE, nginx
 from tests.web.served import page_process
 from tests.web.sites import TOKEN
 
@@ -83,3 +88,138 @@ def test_who_guesses_in_the_form_is_told_how_long_to_wait(port: int, chromium: B
         expect(page.locator("#problem")).to_contain_text("not the token")
     log_in(page, f"https://{NAME}:{port}/login", TOKEN)
     expect(page.locator("#problem")).to_contain_text("Too many")
+
+
+PORTAL = "https://login.example.org/"
+GROUPS = {"eva": "operations", "ben": "guards,visitors", "zoe": ""}
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Answers /api/authz/auth-request as Authelia does; a cookie says who has logged in."""
+
+    gone: frozenset[str] = frozenset()
+
+    def do_GET(self) -> None:
+        user = self.headers.get("Cookie", "").partition("sso=")[2].partition(";")[0]
+        if user not in GROUPS or user in self.gone:
+            self.send_response(401)
+            self.send_header("Location", PORTAL)
+        else:
+            self.send_response(200)
+            self.send_header("Remote-User", user)
+            self.send_header("Remote-Groups", GROUPS[user])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Front(NamedTuple):
+    """A proxy with single sign-on, and the page behind it."""
+
+    port: int
+    page_port: int
+    certificate: Certificate
+    stand_in: type[StandIn]
+
+
+@contextmanager
+def stand_in() -> Iterator[tuple[int, type[StandIn]]]:
+    handler = type("StandIn", (StandIn,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1], handler
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    port = free_port()
+    web: dict[str, Any] = {
+        "public_url": f"https://{NAME}:{port}",
+        "trusted_proxies": ["127.0.0.1"],
+        "user_header": "Remote-User",
+        "group_header": "Remote-Groups",
+        "judge_groups": ["guards"],
+        "admin_groups": ["operations"],
+        "sso_role": "none",
+    }
+    for part in ("certificate", "page", "nginx"):
+        (tmp_path / part).mkdir()
+    certificate = make_certificate(tmp_path / "certificate", NAME)
+    with (
+        stand_in() as (portal, handler),
+        page_process(tmp_path / "page", **web) as page,
+        nginx(
+            *(tmp_path / "nginx", port, page.port, certificate),
+            guide=SIGN_ON_GUIDE,
+            more=[("http://127.0.0.1:9091", f"http://127.0.0.1:{portal}")],
+        ),
+    ):
+        yield Front(port, page.port, certificate, handler)
+
+
+def ask_front(front: Front, path: str, **headers: str) -> tuple[int, str]:
+    """Status and body, or target, of what the proxy answers to a program."""
+    trusting = ssl.create_default_context(cafile=str(front.certificate.chain))
+    trusting.check_hostname = False
+    line = http.client.HTTPSConnection("127.0.0.1", front.port, timeout=10, context=trusting)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    line.request("GET", path, headers={"Host": f"{NAME}:{front.port}"} | named)
+    answer = line.getresponse()
+    told = answer.headers.get("Location") or answer.read().decode()
+    line.close()
+    return answer.status, told
+
+
+def me(front: Front, **headers: str) -> tuple[str, str]:
+    status, body = ask_front(front, "/api/me", **headers)
+    assert status == 200, body
+    told = json.loads(body)
+    assert told["known_by"] == "proxy"
+    return told["name"], told["role"]
+
+
+def test_the_proxy_says_who_it_is_and_a_browser_cannot(front: Front) -> None:
+    assert me(front, Cookie="sso=eva") == ("eva", "administer")
+    assert me(front, Cookie="sso=ben") == ("ben", "judge")
+    assert ask_front(front, "/api/me", Cookie="sso=zoe") == (403, "you have no account here\n")
+    # nginx overwrites what a browser sends
+    lies = {"Remote_User": "eva", "Remote_Groups": "operations"}
+    assert me(front, Cookie="sso=ben", **lies) == ("ben", "judge")
+    assert ask_front(front, "/api/me", **lies) == (302, PORTAL)
+    assert ask_front(front, "/", Cookie="sso=nobody") == (302, PORTAL)
+
+
+def test_a_stranger_beside_the_proxy_is_not_believed(front: Front) -> None:
+    """From an address of this machine that is not the trusted one."""
+    for source, status in (("127.0.0.1", 200), ("127.0.0.2", 401)):
+        line = http.client.HTTPConnection(
+            "127.0.0.1", front.page_port, timeout=10, source_address=(source, 0)
+        )
+        line.request(
+            "GET", "/api/me", headers={"Remote-User": "eva", "Remote-Groups": "operations"}
+        )
+        assert line.getresponse().status == status
+        line.close()
+
+
+def test_a_browser_watches_until_the_proxy_lets_it_no_more(front: Front, chromium: Browser) -> None:
+    url, page = f"https://{NAME}:{front.port}/", new_page(chromium)
+    page.context.add_cookies([{"name": "sso", "value": "ben", "url": url}])
+    page.goto(url)
+    expect(page.locator("#link")).to_have_text("Live")
+    expect(page.locator("body")).to_have_attribute("data-role", "judge")
+    expect(page.locator("#me")).to_have_text("ben")
+    expect(page.locator(".bar form")).to_be_hidden()
+    assert complaints(page) == []
+    front.stand_in.gone = frozenset({"ben"})
+    # the page takes up to a minute to find out
+    expect(page.locator("#link")).not_to_have_text("Live")
+    expect(page.locator("#lost")).to_be_visible()

@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.sync.client import connect
 
 from stepvad.supervision.limits import raise_file_limit
-from stepvad.web import ServerThread, connections, serve
+from stepvad.web import ServerThread, serve
+from stepvad.web import server as connections
 from stepvad.web.server import MOST_CONNECTIONS
 from tests.video.servers import SLOWER, wait_until
 from tests.web.served import PageProcess, page_process

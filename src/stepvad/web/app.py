@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import sqlite3
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from fastapi import FastAPI, HTTPException, WebSocket
-from fastapi.responses import Response
+from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.passwords import Passwords
+from stepvad.errors import ConfigError, StepvadError
 from stepvad.report.page import house_style, player
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.web import Web
+from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.stages import Health
-from stepvad.web.attempts import Attempts, Token
-from stepvad.web.audit_trail import AuditTrail
-from stepvad.web.identity import Background, Identities
-from stepvad.web.learning_routes import add_learning_routes, add_precision_route
-from stepvad.web.links import add_links
+from stepvad.web import metrics
+from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
+from stepvad.web.identity import Attempts, Background, Identities, Sessions, SignOn, Token
 from stepvad.web.live import Live
-from stepvad.web.login import LogIn, add_login
-from stepvad.web.notifications import add_notifications
-from stepvad.web.operations import (
-    ErrorLog,
-    add_error_answers,
-    add_operations,
+from stepvad.web.login import LogIn, add_links, add_login, add_own_password
+from stepvad.web.routes import Running, add_place_routes, add_routes
+from stepvad.web.site_routes import (
+    add_learning_routes,
+    add_notifications,
+    add_precision_route,
+    add_settings_routes,
 )
-from stepvad.web.own_password import add_own_password
-from stepvad.web.place_routes import add_place_routes
-from stepvad.web.roles import Rules
-from stepvad.web.routes import Running, add_routes
-from stepvad.web.security import Guard, own_names
-from stepvad.web.sessions import Sessions
-from stepvad.web.settings_routes import add_settings_routes
-from stepvad.web.sign_on import SignOn
 from stepvad.web.user_routes import add_user_routes
+
+logger = logging.getLogger(__name__)
 
 PROXY_S = 50.0
 """How long a wall stays open on the word of a proxy."""
@@ -50,6 +47,8 @@ KINDS = {
     ".svg": "image/svg+xml",
 }
 
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
 
 def create_app(
     site: Running,
@@ -59,7 +58,7 @@ def create_app(
     session_file: Path | None = None,
     accounts: Accounts | None = None,
 ) -> FastAPI:
-    """Create the app; `web/roles.py` says which role each route needs. The token has all of them.
+    """Create the app; `web/guard.py` says which role each route needs. The token has all of them.
 
     `health` reports whether the process behind the page hangs; by default it has no stages.
     Sessions survive a restart if `session_file` is set. Without `accounts` the token is the only
@@ -97,6 +96,75 @@ def create_app(
     add_error_answers(app, errors)
     _add_guard(app, settings.web, identities)
     return app
+
+
+class ErrorLog:
+    """Logs each error at most once a minute, with a traceback if it is unexpected."""
+
+    def __init__(self, repeats: Repeats | None = None) -> None:
+        self._repeats = repeats or Repeats()
+
+    def log(self, error: Exception, request: str) -> None:
+        """Log the error of a request."""
+        held = self._repeats.admit((type(error), str(error)))
+        if held is None:
+            return
+        foreseen = isinstance(error, StepvadError)
+        logger.error(
+            "%s failed: %s: %s%s",
+            *(request, type(error).__name__, error, repeated(held)),
+            exc_info=None if foreseen else error,
+        )
+
+
+def add_operations(
+    app: FastAPI, site: Running, number: str, health: Callable[[], Health], errors: ErrorLog
+) -> None:
+    """Add health, readiness and metrics."""
+    _add_health(app, health)
+
+    @app.get(
+        "/readyz",
+        tags=["operations"],
+        response_class=PlainTextResponse,
+        responses={503: {"description": "No camera is online, or the store cannot be read."}},
+    )
+    def readyz() -> Response:
+        """Whether the site does its work: a camera is online and the store can be read."""
+        cameras = site.status.snapshot().cameras
+        if cameras and not any(one.state == "online" for one in cameras):
+            return PlainTextResponse("no camera is online\n", 503)
+        try:
+            site.store.events(limit=1)
+        except (sqlite3.Error, StepvadError) as error:
+            errors.log(error, "GET /readyz")
+            return PlainTextResponse("the store cannot be read\n", 503)
+        return PlainTextResponse("ready\n")
+
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
+    def prometheus() -> Response:
+        """All counts for Prometheus."""
+        body = metrics.render(site.status, number, health())
+        return Response(body, media_type=METRICS)
+
+
+def add_error_answers(app: FastAPI, errors: ErrorLog) -> None:
+    """Respond with 503 if the event store fails, 403 if the page may not do something."""
+
+    async def unavailable(request: Request | WebSocket, error: Exception) -> Response:
+        """503: the store may be available again later."""
+        errors.log(error, _name(request))
+        problem = {"detail": "the event store cannot be used now; try again"}
+        return JSONResponse(problem, 503, {"Retry-After": "5"})
+
+    async def forbidden(request: Request | WebSocket, error: Exception) -> Response:
+        """403: not permitted by the configuration."""
+        errors.log(error, _name(request))
+        return JSONResponse({"detail": "this page may not do that"}, 403)
+
+    for kind in (sqlite3.Error, StepvadError):
+        app.add_exception_handler(kind, unavailable)
+    app.add_exception_handler(ConfigError, forbidden)
 
 
 def _identities(web: Web, token: str, session_file: Path | None, accounts: Accounts) -> Identities:
@@ -166,3 +234,31 @@ def _file(parts: Mapping[str, str], name: str) -> Response:
     if name not in parts:
         raise HTTPException(404, "there is no such file")
     return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
+
+
+def _add_health(app: FastAPI, health: Callable[[], Health]) -> None:
+    lines = Repeats()
+
+    @app.get(
+        "/healthz",
+        tags=["operations"],
+        response_class=PlainTextResponse,
+        responses={503: {"description": "A part of the process hangs."}},
+    )
+    async def healthz() -> Response:  # async, since all worker threads may be busy
+        """Whether every part of the process makes progress."""
+        now = health()
+        if now.is_ok:
+            return PlainTextResponse("ok\n")
+        late = ", ".join(now.late)
+        held = lines.admit(late)
+        if held is not None:
+            logger.error("stages hang: %s%s", late, repeated(held))
+        return PlainTextResponse("hanging\n", 503)
+
+
+def _name(request: Request | WebSocket) -> str:
+    """Method and route, without the client's path parameters."""
+    route = request.scope.get("route")
+    path = getattr(route, "path", request.url.path)
+    return f"{request.scope.get('method', 'WEBSOCKET')} {path}"

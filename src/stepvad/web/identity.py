@@ -3,54 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import hashlib
+import hmac
+import ipaddress
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, ParamSpec, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.users import TOKEN_USER, User
+from stepvad.accounts.users import TOKEN_USER, Role, User, is_name
+from stepvad.codec import NewerVersionError
+from stepvad.errors import ConfigError, StepvadError
+from stepvad.files import statefile
 from stepvad.settings.web import Web
-from stepvad.web.attempts import Attempt, Attempts
-from stepvad.web.sessions import TOKEN_OWNER, Owner, Sessions
-from stepvad.web.sign_on import STATE, ProxyUser, user_of
+from stepvad.supervision.logs import Repeats, repeated
+
+logger = logging.getLogger(__name__)
 
 KnownBy = Literal["token", "session", "proxy"]
-
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
 THREADS = 2
 """Password hashing takes 64 MiB and a core in each."""
 
+WINDOW_S = 60.0
+MOST_WRONG_EACH = 10
+"""Maximum wrong tokens and passwords per minute from one address; it locks out no other."""
+SHORTEST_TOKEN = 16
 
-class Background:
-    """A few threads of their own: routes that are busy do not delay a log-in, nor it them."""
+SESSION_S = 30 * 86400.0
+"""How long a browser stays logged in."""
+MOST_SESSIONS = 256
+"""Maximum number of sessions; a new one evicts the oldest."""
+MAX_FILE = 128 * 1024
 
-    def __init__(self, name: str) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
-
-    async def run(
-        self,
-        work: Callable[Arguments, Result],
-        *args: Arguments.args,
-        **options: Arguments.kwargs,
-    ) -> Result:
-        """The result of a function, called in one of the threads."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: work(*args, **options))
+STATE = "proxy_user"
+"""Where the guard finds the user in a request's state; no header can write there."""
 
 
-class Identity(NamedTuple):
-    """A user, and how we know."""
+class Owner(NamedTuple):
+    """Whose session it is, and the stamp that the account had at log-in."""
 
-    user: User
-    known_by: KnownBy
-    session: str = ""
+    name: str
+    stamp: str
+
+
+TOKEN_OWNER = Owner(TOKEN_USER.name, "")
 
 
 class Identities:
@@ -129,7 +138,290 @@ class Identities:
         return await self.background.run(self.sessions.begin, owner)
 
 
+class Identity(NamedTuple):
+    """A user, and how we know."""
+
+    user: User
+    known_by: KnownBy
+    session: str = ""
+
+
+class Background:
+    """A few threads of their own: routes that are busy do not delay a log-in, nor it them."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+
+    async def run(
+        self,
+        work: Callable[Arguments, Result],
+        *args: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """The result of a function, called in one of the threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **options))
+
+
+class SignOn:
+    """Middleware in front of all others, which still sees the address of the proxy itself."""
+
+    def __init__(self, app: ASGIApp, *, web: Web) -> None:
+        self.app, self._web = app, web
+        self._networks = [ipaddress.ip_network(proxy) for proxy in web.trusted_proxies]
+        self._lines = Repeats()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Note whom the proxy names; the header of anybody else is ignored."""
+        if scope["type"] in ("http", "websocket"):
+            user = self._user(scope)
+            if user is not None:
+                scope.setdefault("state", {})[STATE] = user
+        await self.app(scope, receive, send)
+
+    def _user(self, scope: Scope) -> ProxyUser | None:
+        headers = Headers(scope=scope)
+        given = [] if self._web.user_header is None else headers.getlist(self._web.user_header)
+        if not given:
+            return None
+        peer = str((scope.get("client") or ("",))[0])
+        if not self._is_trusted(peer):
+            self._log("a stranger sends the header of the proxy's users", peer)
+            return None
+        if len(given) != 1 or not is_name(given[0]):
+            self._log("the proxy sends no single valid user name", peer)
+            return None
+        named = headers.get(self._web.group_header, "") if self._web.group_header else ""
+        groups = frozenset(group.strip() for group in named.split(","))
+        return ProxyUser(given[0], groups - {""})
+
+    def _is_trusted(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)
+
+    def _log(self, words: str, peer: str) -> None:
+        held = self._lines.admit((words, peer))
+        if held is not None:
+            logger.warning("%s: %s%s", words, peer, repeated(held))
+
+
 def address_of(scope: Scope) -> str:
     """The address of a client; behind a trusted proxy, the one the proxy reports."""
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+class Token:
+    """The access token of the page."""
+
+    def __init__(self, token: str) -> None:
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                f"web.token: expected at least {SHORTEST_TOKEN} characters, got {len(token)}",
+                hint="remove the setting to have one generated",
+            )
+        self._token = token.encode()
+        # browsers send a host's cookies to all its ports, so each site needs its own cookie name
+        name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
+        self.cookie_name = f"stepvad-{name[:8]}"
+
+    def fits(self, given: str) -> bool:
+        """Whether this is the token, compared in constant time."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token)
+
+
+class Attempt(NamedTuple):
+    """Outcome of an attempt."""
+
+    right: bool
+    wait_s: float = 0.0
+    """Seconds until the next attempt is accepted; if not 0, nothing was compared."""
+
+
+class Attempts:
+    """Compares tokens and rate-limits wrong ones and passwords; for use in one event loop.
+
+    The limit is of one address: guessing keeps nobody else out. While it is exceeded, what is
+    right is rejected, too, or guessing could continue.
+    """
+
+    def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
+        self._token, self._clock = token, clock
+        self._wrong: deque[tuple[float, str]] = deque()
+        self._lines = Repeats(clock=clock)
+
+    def attempt(self, given: str, address: str) -> Attempt:
+        """Compare a token sent by a client at an address."""
+        client = _client(address)
+        wait_s = self._wait_s(client)
+        if wait_s > 0:
+            return self._refuse("tokens", wait_s)
+        if self._token.fits(given):
+            return Attempt(True)
+        self._wrong.append((self._clock(), client))
+        self._log("a wrong token from %s", client)
+        return Attempt(False)
+
+    async def check(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
+        """Await whether a password is right.
+
+        It counts as wrong until it is known to be right: many attempts at once are no way around
+        the limit.
+        """
+        client = _client(address)
+        wait_s = self._wait_s(client)
+        if wait_s > 0:
+            is_right.close()
+            return self._refuse("passwords", wait_s)
+        undecided = self._clock(), client
+        self._wrong.append(undecided)
+        if not await is_right:
+            self._log("a wrong password from %s", client)
+            return Attempt(False)
+        if undecided in self._wrong:
+            self._wrong.remove(undecided)
+        return Attempt(True)
+
+    def _refuse(self, what: str, wait_s: float) -> Attempt:
+        self._log(f"too many wrong {what}: attempts are refused for %.0f s", wait_s)
+        return Attempt(False, wait_s)
+
+    def _wait_s(self, client: str) -> float:
+        now = self._clock()
+        while self._wrong and now - self._wrong[0][0] >= WINDOW_S:
+            self._wrong.popleft()
+        own = [at for at, by in self._wrong if by == client]
+        return 0.0 if len(own) < MOST_WRONG_EACH else own[-MOST_WRONG_EACH] + WINDOW_S - now
+
+    def _log(self, words: str, fact: float | str) -> None:
+        held = self._lines.admit((words, fact if isinstance(fact, str) else None))
+        if held is not None:
+            logger.warning(words + "%s", fact, repeated(held))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session, as it is stored."""
+
+    user: str
+    stamp: str
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsFile:
+    """Sessions by hash, for the next run."""
+
+    sessions: dict[str, Session]
+    version: Literal[1] = 1
+
+
+class Sessions:
+    """Sessions by the hash of a random id that only the browser knows; thread-safe.
+
+    Hashes are keyed with the token, so changing the token invalidates all sessions. With a file
+    they survive a restart; one that cannot be read at the start is left as it is.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        file: Path | None = None,
+        *,
+        longest_s: float = SESSION_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._key = hmac.digest(token.encode(), b"stepvad session", "sha256")
+        self._file, self._clock = file, clock
+        self.longest_s = longest_s
+        self._lock = threading.Lock()
+        self._sessions = self._read()
+
+    def begin(self, owner: Owner = TOKEN_OWNER) -> str:
+        """Start a session; return the id for the browser."""
+        id, now = secrets.token_urlsafe(32), self._clock()
+        with self._lock:
+            kept = {hash: one for hash, one in self._sessions.items() if now < one.ends}
+            kept[self._hash(id)] = Session(*owner, round(now + self.longest_s))
+            self._save(dict([*kept.items()][-MOST_SESSIONS:]))
+        return id
+
+    def owner(self, id: str) -> Owner | None:
+        """Whose session it is; None if it is none or has ended."""
+        session = self._sessions.get(self._hash(id))  # without waiting for a slow disk
+        is_active = session is not None and self._clock() < session.ends
+        return Owner(session.user, session.stamp) if session and is_active else None
+
+    def end(self, id: str) -> None:
+        """End a session; its id is no longer valid."""
+        ended = self._hash(id)
+        with self._lock:
+            if ended in self._sessions:
+                self._save({hash: one for hash, one in self._sessions.items() if hash != ended})
+
+    def _hash(self, id: str) -> str:
+        return hmac.new(self._key, id.encode(errors="replace"), hashlib.sha256).hexdigest()
+
+    def _read(self) -> dict[str, Session]:
+        """The sessions of the last run."""
+        if self._file is None:
+            return {}
+        lost = "all browsers must log in again"
+        try:
+            found = statefile.read(self._file, SessionsFile, "sessions", most=MAX_FILE, lost=lost)
+        except (NewerVersionError, OSError) as error:
+            logger.warning("sessions will not survive a restart: %s", error)
+            self._file = None
+            return {}
+        return found.sessions if found else {}
+
+    def _save(self, sessions: dict[str, Session]) -> None:
+        """Save the sessions for the next run; if the disk is full, they stay valid in this run."""
+        self._sessions = sessions
+        if self._file is None:
+            return
+        try:
+            statefile.write(self._file, SessionsFile(sessions))
+        except StepvadError as error:
+            logger.warning("sessions will not survive a restart: %s", error)
+
+
+class ProxyUser(NamedTuple):
+    """A user whom a trusted proxy names."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+
+
+def role_of_groups(groups: frozenset[str], web: Web) -> Role | None:
+    """The highest role that a user has by the groups of the proxy."""
+    of_roles: Sequence[tuple[Role, Sequence[str]]] = (
+        ("administer", web.admin_groups),
+        ("judge", web.judge_groups),
+    )
+    return next((role for role, some in of_roles if not groups.isdisjoint(some)), None)
+
+
+def user_of(named: ProxyUser, own: User | None, web: Web) -> User | None:
+    """The user: an account here decides, then the groups, then the usual role; None: refused."""
+    if own is not None:
+        return own
+    role = role_of_groups(named.groups, web) or web.sso_role
+    return None if role == "none" else User(named.name, role)
+
+
+def _client(address: str) -> str:
+    """The key of a client: its IPv4 address, or its IPv6 /64 network."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64]
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
 from stepvad.intake.status import LiveStatus, ScoredFrame
-from stepvad.web.shown import Shown
+from stepvad.web.routes import Shown
 
 TICK_S = 1 / 25
 """Polling interval for frames; cameras deliver fewer."""

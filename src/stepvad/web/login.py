@@ -1,21 +1,28 @@
-"""The login form: name and password, or the token."""
+"""Logging in and out: form, log-in link and one's own password."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
+from html import escape
+from importlib.resources import files
+from string import Template
+from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
+from stepvad.accounts.accounts import Link
 from stepvad.accounts.audit import FAILED
-from stepvad.accounts.passwords import LONGEST_PASSWORD, Passwords
-from stepvad.accounts.users import TOKEN_USER, Account
-from stepvad.web.attempts import Attempt
-from stepvad.web.audit_trail import AuditTrail
-from stepvad.web.forms import fields_of, form, log_in_browser, part, told_to_wait
-from stepvad.web.identity import Identities, address_of
-from stepvad.web.sessions import TOKEN_OWNER, Owner
+from stepvad.accounts.passwords import LONGEST_PASSWORD, Passwords, check_password
+from stepvad.accounts.users import TOKEN_USER, Account, User, check_name
+from stepvad.errors import StepvadError
+from stepvad.web.guard import AuditTrail, retry_after
+from stepvad.web.identity import TOKEN_OWNER, Attempt, Identities, Owner, address_of
+
+WORTHLESS = "This link has been used or has expired. Ask for a new one."
 
 
 class LogIn:
@@ -105,3 +112,174 @@ def add_login(app: FastAPI, login: LogIn) -> None:
             cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
         return answer
+
+
+class Links:
+    """Answers at /first; looking at a link does not use it up, so a preview of it does no harm."""
+
+    def __init__(self, login: LogIn) -> None:
+        self.login, self.accounts = login, login.accounts
+        self.run = login.background.run
+
+    async def show(self, key: str) -> Response:
+        """The form that the link leads to."""
+        link = await self.run(self.accounts.link, key)
+        return _worthless() if link is None else self._form(link, key)
+
+    async def use(self, request: Request) -> Response:
+        """Use the link once: log in, with a new password or as the first administrator."""
+        fields = await fields_of(request)
+        key = fields.get("key", "")
+        address = address_of(request.scope)
+        link = await self.run(self.accounts.link, key)  # nobody guesses its 256 bits
+        if link is None:
+            return _worthless()
+        try:
+            account = await self._redeem(link, key, fields)
+        except StepvadError as error:
+            return self._form(link, key, f"{error.problem}.", fields.get("name", ""))
+        except LookupError:
+            return _worthless()
+        who = TOKEN_USER.name if account is None else account.name
+        await self.login.trail.add(who, "used a log-in link", "", address)
+        return await self.login.begin(request, account)
+
+    async def _redeem(self, link: Link, key: str, fields: dict[str, str]) -> Account | None:
+        """The account that logs in, or None for the token; LookupError if somebody was faster."""
+        name = fields.get("name", "").strip()
+        if link.account is None and not name:
+            if not await self.run(self.accounts.use_first_link, key):
+                raise LookupError
+            return None
+        password = fields.get("password", "")
+        name = check_name(name) if link.account is None else link.account.name
+        check_password(password, name)
+        hash = await self.run(self.login.passwords.hash, password)
+        if link.account is not None:
+            account = await self.run(self.accounts.use_link, key, hash)
+        elif await self.run(self.accounts.use_first_link, key):
+            account = await self.run(self.accounts.add, name, "administer", hash)
+            await self.login.trail.add(TOKEN_USER.name, "added user", f"{name}: administer")
+        else:
+            account = None
+        if account is None:
+            raise LookupError
+        return account
+
+    def _form(self, link: Link, key: str, problem: str = "", name: str = "") -> Response:
+        status = 422 if problem else 200
+        if link.account is not None:
+            body = part("first-password", key=key, name=link.account.name)
+            return form("first", problem, status, title="Choose a password", body_html=body)
+        may_add = self.accounts.path is not None
+        body = part("first-account", key=key, name=name) if may_add else ""
+        body += part("first-token", key=key)
+        return form("first", problem, status, title="First log-in", body_html=body)
+
+
+def add_links(app: FastAPI, login: LogIn) -> None:
+    """Add the page that log-in links lead to."""
+    links = Links(login)
+
+    @app.get("/first", include_in_schema=False)
+    async def show(once: str = "") -> Response:
+        return await links.show(once)
+
+    @app.post("/first", include_in_schema=False)
+    async def use(request: Request) -> Response:
+        return await links.use(request)
+
+
+def add_own_password(app: FastAPI, login: LogIn) -> None:
+    """Add the form; a new password ends all other log-ins of the account."""
+
+    @app.get("/password", include_in_schema=False)
+    async def show(request: Request) -> Response:
+        return form("password", name=_user(request).name)
+
+    @app.post("/password", include_in_schema=False)
+    async def change(request: Request) -> Response:
+        return await _change(request, login)
+
+
+async def fields_of(request: Request) -> dict[str, str]:
+    """The fields of a submitted form; the first of each name counts."""
+    body = (await request.body()).decode(errors="replace")
+    return {name: values[0] for name, values in parse_qs(body).items()}
+
+
+def form(page: str, problem: str = "", status: int = 200, **parts: str) -> HTMLResponse:
+    """A page with its style inside; parts are escaped, except those that end in `_html`."""
+    sheet, html = _static("login.css"), _static(f"{page}.html")
+    digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    )
+    sentence = escape(problem[:1].upper() + problem[1:])
+    said = f'<p id="problem" role="alert">{sentence}</p>' if problem else ""
+    escaped = {
+        name: text if name.endswith("_html") else escape(text) for name, text in parts.items()
+    }
+    filled = Template(html).substitute(escaped, style=sheet, problem=said)
+    return HTMLResponse(filled, status, {"Content-Security-Policy": policy})
+
+
+def part(page: str, /, **parts: str) -> str:
+    """A piece of such a page, for a part that ends in `_html`."""
+    return Template(_static(f"{page}.html")).substitute(
+        {name: escape(text) for name, text in parts.items()}
+    )
+
+
+def told_to_wait(answer: Response, wait_s: float) -> Response:
+    """The same answer with a Retry-After header."""
+    answer.headers.update(retry_after(wait_s))
+    return answer
+
+
+def log_in_browser(request: Request, cookie: str, session: str, lasts_s: float) -> Response:
+    """Lead a browser to the page, with the cookie of its session."""
+    answer = RedirectResponse("/", 303)
+    answer.set_cookie(
+        cookie,
+        session,
+        max_age=int(lasts_s),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+def _worthless() -> Response:
+    return form("first", WORTHLESS, 410, title="Log in", body_html=part("first-worthless"))
+
+
+async def _change(request: Request, login: LogIn) -> Response:
+    name, fields, address = _user(request).name, await fields_of(request), address_of(request.scope)
+    is_right = login.fits(name, fields.get("password", ""))
+    attempt = await login.identities.attempts.check(address, is_right)
+    if attempt.wait_s > 0:
+        said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
+        return told_to_wait(form("password", said, 429, name=name), attempt.wait_s)
+    if not attempt.right:
+        return form("password", "This is not your password.", 403, name=name)
+    chosen = fields.get("new", "")
+    try:
+        check_password(chosen, name)
+    except StepvadError as error:
+        return form("password", f"{error.problem}.", 422, name=name)
+    hash = await login.background.run(login.passwords.hash, chosen)
+    account = await login.background.run(login.accounts.set_password, name, hash)
+    await login.trail.add(name, "changed the password", "", address)
+    return await login.begin(request, account)
+
+
+def _user(request: Request) -> User:
+    user: User = request.state.user
+    return user
+
+
+def _static(name: str) -> str:
+    return files("stepvad.web").joinpath("static", name).read_text(encoding="utf-8")

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.event import EventExplanation
+from stepvad.incidents.precision import WeekOfAlerts
 from stepvad.incidents.record import Record
+from stepvad.incidents.recording import recording_url
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, ReviewState, Search
 from stepvad.incidents.stored import Deleted, Inventory
 from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import CameraView, LiveStatus, SinkView
+from stepvad.settings.web import Web
 from stepvad.site.editor import SettingsEditor
+from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.replay import Moment, Replays
 from stepvad.site.store.outbox import Outbox
-from stepvad.web import answers
-from stepvad.web.answers import JudgedEvent
-from stepvad.web.learning_routes import Learning
-from stepvad.web.shown import Deployment, Shown
 
 MOST_EVENTS = 500
 LATEST = 1e12
 """Largest Unix time accepted in a query."""
-
 CameraPath = Annotated[str, Path(description="Name of a camera.", max_length=64)]
 EventIdPath = Annotated[str, Path(description="Id of an event.", max_length=200)]
 Time = Annotated[float | None, Query(description="Unix time in seconds.", ge=0, le=LATEST)]
@@ -37,10 +37,16 @@ CameraName = Annotated[
     str | None,
     Query(description="Of this camera only; of a fleet site/camera, or site/.", max_length=200),
 ]
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    detail: Any
+
+
 NO_POSES = Moment(words="A fleet keeps no poses: there is nothing to play.")
-NOT_THERE: dict[int | str, dict[str, Any]] = {
-    404: {"model": answers.Problem, "description": "Not found."}
-}
+NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not found."}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +80,7 @@ class Running:
 
     def judged(self, record: Record, review: Review | None) -> JudgedEvent:
         """An event, and what was said of it."""
-        return answers.judged(record, review, self.recorders.get(record.camera))
+        return judged(record, review, self.recorders.get(record.camera))
 
     def event(self, id: str) -> Record:
         """The event with this id; 404 if there is none."""
@@ -82,6 +88,85 @@ class Running:
         if found is None:
             raise HTTPException(404, f"event: expected a stored one, got {id!r}")
         return found
+
+
+class Deployment(Protocol):
+    """The subject of a page: a site or a fleet."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site or fleet."""
+        ...
+
+    @property
+    def web(self) -> Web:
+        """The settings of its page."""
+        ...
+
+
+class Shown(Protocol):
+    """Stored events; in a fleet, cameras are `site/camera`, and `site/` matches a whole site."""
+
+    def event(self, id: str) -> Record | None:
+        """The event with this id."""
+        ...
+
+    def events(
+        self,
+        *,
+        camera: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        open: bool | None = None,
+        limit: int | None = 100,
+        before_id: str | None = None,
+        search: Search = EVERY,
+    ) -> list[Record]:
+        """Events, the newest first."""
+        ...
+
+    def to_review(self) -> int:
+        """Number of events that nobody has seen, 1000 at most."""
+        ...
+
+    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, Review]:
+        """What was said of events that somebody has seen; of all, or of those with these ids."""
+        ...
+
+    def see(self, id: str, now: float, by: str = "") -> None:
+        """Note that somebody has seen an event."""
+        ...
+
+    def delete(
+        self,
+        *,
+        camera: str | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Deleted:
+        """Delete events that have ended."""
+        ...
+
+    def stored(self) -> Inventory:
+        """Inventory of the store: counts, sizes and time ranges."""
+        ...
+
+
+class Learning(Protocol):
+    """A site that learns its own model."""
+
+    def versions(self) -> list[LearnedFacts]:
+        """The models, the newest first."""
+        ...
+
+    def fit_now(self) -> None:
+        """Fit a new model soon."""
+        ...
+
+    def use(self, name: str) -> None:
+        """Go back to an older model."""
+        ...
 
 
 def add_routes(app: FastAPI, site: Running, version: str) -> None:
@@ -92,43 +177,6 @@ def add_routes(app: FastAPI, site: Running, version: str) -> None:
     _of_scenes(app, site)
     _of_what_is_kept(app, site)
     _of_dead_letters(app, site)
-
-
-def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
-    @app.get("/api/site", tags=["site"])
-    def the_site() -> answers.SiteAnswer:
-        """The site itself."""
-        return answers.SiteAnswer(
-            name=site.settings.name,
-            version=version,
-            uptime_s=site.status.snapshot().uptime_s,
-            cameras=site.status.names() or [*site.store.stored().cameras],
-        )
-
-    @app.get("/api/cameras", tags=["cameras"])
-    def cameras() -> tuple[CameraView, ...]:
-        """All cameras: settings, health, counts and drift."""
-        return site.status.snapshot().cameras
-
-    @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: CameraPath) -> CameraView:
-        """One camera."""
-        return site.camera(name)
-
-    @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
-    def timeline(name: CameraPath) -> answers.TimelineAnswer:
-        """The scores of one camera over the last hour."""
-        return _timeline(site, site.camera(name))
-
-    @app.get("/api/timelines", tags=["cameras"])
-    def timelines() -> list[answers.TimelineAnswer]:
-        """The scores of all cameras over the last hour."""
-        return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
-
-
-def _timeline(site: Running, camera: CameraView) -> answers.TimelineAnswer:
-    points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
-    return answers.TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
 def searched(
@@ -153,6 +201,185 @@ def searched(
     return Search(zone=zone, words=words, min_score=min_score, min_times=min_times, review=review)
 
 
+def user_of(request: Request) -> str:
+    """The name of the user who asks; empty if the page does not know."""
+    return str(getattr(getattr(request.state, "user", None), "name", ""))
+
+
+def missing(error: StepvadError) -> Exception:
+    """Convert missing data to 404; pass other errors on, such as a store that is unavailable."""
+    is_missing = type(error) is DataError and error.__cause__ is None
+    return HTTPException(404, str(error)) if is_missing else error
+
+
+class Strict(BaseModel):
+    """A body with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SiteAnswer(Strict):
+    """The site itself."""
+
+    name: str
+    version: str
+    uptime_s: float
+    cameras: list[str]
+
+
+class TimelineAnswer(Strict):
+    """The largest score of each second of the last hour, where there was one."""
+
+    camera: str
+    threshold: float | None
+    points: list[tuple[int, float]] = Field(description="Unix second and score.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedEvent(Record):
+    """An event, what people said of it, and where it was recorded."""
+
+    mark: Mark | None
+    """None if nobody judged it."""
+    reviewed: float | None
+    """Unix time at which somebody saw or judged it."""
+    reviewed_by: str
+    """Who that was; empty if unknown."""
+    recording: str | None
+    """Address of its clip in a video recorder."""
+
+
+for told in (
+    *(CameraView, SinkView, Inventory, JudgedEvent, EventExplanation),
+    *(Moment, WeekOfAlerts, LearnedFacts),
+):  # what the dataclasses say of their fields stands in the OpenAPI document, too
+    setattr(told, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
+    # made once: else every route of every app would make it anew
+    setattr(told, "__pydantic_core_schema__", TypeAdapter(told).core_schema)  # noqa: B010
+
+
+def judged(record: Record, review: Review | None, recorder: str | None) -> JudgedEvent:
+    """An event with what was said of it; `recorder`: template of addresses of recordings."""
+    stored = {one.name: getattr(record, one.name) for one in fields(record) if one.init}
+    return JudgedEvent(
+        **stored,
+        mark=None if review is None else review.mark,
+        reviewed=None if review is None else review.at,
+        reviewed_by="" if review is None else review.by,
+        recording=None if recorder is None else recording_url(recorder, record),
+    )
+
+
+class EventsAnswer(Strict):
+    """Some events, the newest first."""
+
+    events: list[JudgedEvent]
+    next: str | None = Field(description="What to give as `before` to go on; None at the end.")
+    to_review: int = Field(
+        description="Events that nobody has seen, of all that are stored; 1000 at most."
+    )
+
+
+class MarkRequest(Strict):
+    """What an event was; None takes the judgement back."""
+
+    mark: Mark | None
+
+
+class UndeliveredMessage(BaseModel):
+    """A message that did not reach its sink."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+    id: int = Field(validation_alias="seq")
+    sink: str
+    event_id: str
+    kind: str
+    created: float
+    error: str | None = Field(description="Why, the last time.")
+
+
+class Undelivered(Strict):
+    """Messages that a sink refused for good, the oldest first, and how many there are."""
+
+    refused: int
+    messages: list[UndeliveredMessage]
+
+
+class Resend(Strict):
+    """Which refused messages to queue again; all of them if neither is given."""
+
+    sink: str | None = Field(None, max_length=200)
+    ids: list[int] | None = Field(None, max_length=1000)
+
+
+class Resent(Strict):
+    """How many messages are queued again."""
+
+    messages: int
+
+
+def add_place_routes(app: FastAPI, site: Running) -> None:
+    """Add the routes."""
+
+    @app.get(
+        "/api/cameras/{name}/place",
+        tags=["cameras"],
+        response_class=Response,
+        responses=NOT_THERE | {200: {"content": {"image/png": {}}}},
+    )
+    def place(name: CameraPath) -> Response:
+        """The edges in the picture of a camera when nobody was in view."""
+        drawing = None if site.drawings is None else site.drawings.read(site.camera(name).name)
+        if drawing is None:
+            raise _no_drawing(name)
+        return Response(drawing, media_type="image/png")
+
+    @app.delete("/api/cameras/{name}/place", tags=["cameras"], status_code=204, responses=NOT_THERE)
+    def delete_place(name: CameraPath) -> Response:
+        """Delete the drawing; it is made again when nobody is in view."""
+        if site.drawings is None or not site.drawings.delete(site.camera(name).name):
+            raise _no_drawing(name)
+        return Response(status_code=204)
+
+
+def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
+    @app.get("/api/site", tags=["site"])
+    def the_site() -> SiteAnswer:
+        """The site itself."""
+        return SiteAnswer(
+            name=site.settings.name,
+            version=version,
+            uptime_s=site.status.snapshot().uptime_s,
+            cameras=site.status.names() or [*site.store.stored().cameras],
+        )
+
+    @app.get("/api/cameras", tags=["cameras"])
+    def cameras() -> tuple[CameraView, ...]:
+        """All cameras: settings, health, counts and drift."""
+        return site.status.snapshot().cameras
+
+    @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
+    def camera(name: CameraPath) -> CameraView:
+        """One camera."""
+        return site.camera(name)
+
+    @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
+    def timeline(name: CameraPath) -> TimelineAnswer:
+        """The scores of one camera over the last hour."""
+        return _timeline(site, site.camera(name))
+
+    @app.get("/api/timelines", tags=["cameras"])
+    def timelines() -> list[TimelineAnswer]:
+        """The scores of all cameras over the last hour."""
+        return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
+
+
+def _timeline(site: Running, camera: CameraView) -> TimelineAnswer:
+    points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
+    return TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
+
+
 def _of_events(app: FastAPI, site: Running) -> None:
     @app.get("/api/events", tags=["events"], responses=NOT_THERE)
     def events(
@@ -165,7 +392,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50,
         search: Annotated[Search, Depends(searched)] = EVERY,
-    ) -> answers.EventsAnswer:
+    ) -> EventsAnswer:
         """Events, the newest first, some at a time."""
         if before is not None:
             site.event(before)
@@ -180,7 +407,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
         )
         shown = found[:limit]
         reviews = site.store.reviews([record.id for record in shown])
-        return answers.EventsAnswer(
+        return EventsAnswer(
             events=[site.judged(one, reviews.get(one.id)) for one in shown],
             next=shown[-1].id if len(found) > limit else None,
             to_review=site.store.to_review(),
@@ -217,7 +444,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
             raise missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: EventIdPath, mark: answers.MarkRequest, request: Request) -> JudgedEvent:
+    def mark(id: EventIdPath, mark: MarkRequest, request: Request) -> JudgedEvent:
         """Say that an event was normal, or a right alert, or take that back."""
         request.state.audit_subject = f"{id}: {mark.mark or 'taken back'}"
         site.event(id)
@@ -263,17 +490,6 @@ def _of_scenes(app: FastAPI, site: Running) -> None:
         return NO_POSES if site.replays is None else site.replays.moment(name, at)
 
 
-def user_of(request: Request) -> str:
-    """The name of the user who asks; empty if the page does not know."""
-    return str(getattr(getattr(request.state, "user", None), "name", ""))
-
-
-def missing(error: StepvadError) -> Exception:
-    """Convert missing data to 404; pass other errors on, such as a store that is unavailable."""
-    is_missing = type(error) is DataError and error.__cause__ is None
-    return HTTPException(404, str(error)) if is_missing else error
-
-
 def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     @app.get("/api/stored", tags=["site"])
     def stored() -> Inventory:
@@ -291,20 +507,22 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
     outbox = getattr(site.store, "outbox", None)  # a fleet has none
 
     @app.get("/api/undelivered", tags=["site"])
-    def undelivered() -> answers.Undelivered:
+    def undelivered() -> Undelivered:
         """Messages that a sink refused for good."""
         dead_letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
-        return answers.Undelivered(
+        return Undelivered(
             refused=len(dead_letters),
-            messages=[
-                answers.UndeliveredMessage.model_validate(one) for one in dead_letters[:MOST_EVENTS]
-            ],
+            messages=[UndeliveredMessage.model_validate(one) for one in dead_letters[:MOST_EVENTS]],
         )
 
     @app.post("/api/undelivered/resend", tags=["site"])
-    def resend(chosen: answers.Resend) -> answers.Resent:
+    def resend(chosen: Resend) -> Resent:
         """Queue refused messages again, in their place among those that wait."""
         count = 0
         if isinstance(outbox, Outbox):
             count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
-        return answers.Resent(messages=count)
+        return Resent(messages=count)
+
+
+def _no_drawing(name: str) -> HTTPException:
+    return HTTPException(404, f"camera {name}: expected a drawing of its place, got none")

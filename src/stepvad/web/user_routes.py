@@ -12,8 +12,8 @@ from stepvad.accounts.accounts import Accounts, link_path
 from stepvad.accounts.audit import AuditEntry
 from stepvad.accounts.users import NAME, Account, Role, User
 from stepvad.errors import ConfigError, DataError
-from stepvad.web.answers import Problem, Strict
 from stepvad.web.identity import Identity, KnownBy
+from stepvad.web.routes import Problem, Strict
 
 MOST_ENTRIES = 500
 UserName = Annotated[str, Path(description="Name of a user.", max_length=64)]

@@ -1,4 +1,4 @@
-"""Request guard in front of every route: authentication, host and origin checks, body size."""
+"""The guard in front of every route: role, host, origin, size of a body, and the audit log."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import ipaddress
 import logging
 import math
 import socket
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.users import TOKEN_USER, Role, User
 from stepvad.errors import StepvadError
 from stepvad.supervision.logs import Repeats, repeated
-from stepvad.web.audit_trail import AuditTrail
-from stepvad.web.identity import Identities, Identity, address_of
-from stepvad.web.roles import Rule, Rules
-from stepvad.web.sign_on import STATE
+from stepvad.web.identity import STATE, Background, Identities, Identity, address_of
 
 logger = logging.getLogger(__name__)
-
 MAX_BODY = 64 * 1024
 """Maximum size of a request body in bytes."""
 LONGEST_LENGTH = 19
@@ -46,6 +47,12 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
+
+RouteKey = tuple[str, str]
+
+LOOK_S = 600.0
+"""A look that is repeated before this time has passed is the same look."""
+MOST_LOOKS = 4096
 
 
 class Guard:
@@ -162,13 +169,55 @@ class Guard:
         return is_direct or origin.lower() == self.origin
 
 
-def _unknown(method: str, scope: Scope) -> Response:
-    """The response to somebody who is not logged in."""
-    if STATE in scope.get("state", {}):
-        return PlainTextResponse("you have no account here\n", 403)
-    if method in SAFE and scope["path"] in PAGES:
-        return RedirectResponse("/login", 303)
-    return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
+class Rules:
+    """Finds the rule of a request; raises when made if a route has none."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self._routes = [*routes]
+        missing = {key for route in routes for key in keys_of(route)} - {*RULES}
+        if missing:
+            raise LookupError(f"web/guard.py has no rule for {sorted(missing)}")
+
+    def of(self, scope: Scope) -> tuple[Rule, Scope]:
+        """The rule of a request, with the path parameters of its route."""
+        for route in self._routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                return RULES[key_of(scope["type"], scope.get("method", ""), route)], child
+        return UNKNOWN, {}
+
+
+class AuditTrail:
+    """Appends to the audit log; a log that cannot be written stops nobody from working."""
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        background: Background,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._accounts, self._background, self._clock = accounts, background, clock
+        self._looks: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._lines = Repeats(clock=clock)
+
+    async def add(self, user: str, action: str, subject: str = "", address: str = "") -> None:
+        """Append a line."""
+        try:
+            await self._background.run(self._accounts.audit.add, user, action, subject, address)
+        except StepvadError as error:
+            held = self._lines.admit(str(error))
+            if held is not None:
+                logger.error("the audit log misses a line: %s%s", error, repeated(held))
+
+    async def look(self, user: str, action: str, subject: str = "", address: str = "") -> None:
+        """Append a line, unless it is the look that is still going on."""
+        look, now = (user, action, subject, address), self._clock()
+        before = self._looks.pop(look, None)
+        self._looks[look] = now
+        if len(self._looks) > MOST_LOOKS:
+            self._looks.popitem(last=False)
+        if before is None or now - before >= LOOK_S:
+            await self.add(*look)
 
 
 def too_many(words: str, wait_s: float) -> Response:
@@ -185,6 +234,119 @@ def own_names(host: str) -> set[str]:
     """Host names of this machine, including the one it listens on."""
     machine = socket.gethostname()
     return {"localhost", host, machine, f"{machine.partition('.')[0]}.local"}
+
+
+class Rule(NamedTuple):
+    """What a route asks of those who call it."""
+
+    needs: Role | Literal["nobody"]
+    """The lowest role; `nobody` need be logged in."""
+    audit: str = ""
+    """What the audit log says of a successful request, if anything."""
+    is_look: bool = False
+    """Whether the same request counts as one while it is repeated, as the page does."""
+
+
+RULES: dict[RouteKey, Rule] = {
+    # logging in and out
+    ("GET", "/login"): Rule("nobody"),
+    ("POST", "/login"): Rule("nobody"),
+    ("GET", "/first"): Rule("nobody"),
+    ("POST", "/first"): Rule("nobody"),
+    ("POST", "/logout"): Rule("look", "logged out"),
+    ("GET", "/password"): Rule("look"),
+    ("POST", "/password"): Rule("look"),
+    # the page
+    ("GET", "/"): Rule("look"),
+    ("GET", "/static/{name}"): Rule("look"),
+    ("GET", "/users"): Rule("administer"),
+    ("WEBSOCKET", "/ws/live"): Rule("look", "watched live", is_look=True),
+    # operations: programs send the token, whose role is administer
+    ("GET", "/healthz"): Rule("nobody"),
+    ("GET", "/readyz"): Rule("look"),
+    ("GET", "/metrics"): Rule("look"),
+    ("GET", "/openapi.json"): Rule("look"),
+    # the site
+    ("GET", "/api/me"): Rule("look"),
+    ("GET", "/api/site"): Rule("look"),
+    ("GET", "/api/cameras"): Rule("look"),
+    ("GET", "/api/cameras/{name}"): Rule("look"),
+    ("GET", "/api/cameras/{name}/timeline"): Rule("look"),
+    ("GET", "/api/cameras/{name}/moment"): Rule("look", "looked at a moment of", is_look=True),
+    ("GET", "/api/cameras/{name}/place"): Rule("look"),
+    ("DELETE", "/api/cameras/{name}/place"): Rule("administer", "deleted the drawing of"),
+    ("GET", "/api/timelines"): Rule("look"),
+    ("GET", "/api/stored"): Rule("look"),
+    ("GET", "/api/sinks"): Rule("look"),
+    ("GET", "/api/undelivered"): Rule("look"),
+    ("POST", "/api/undelivered/resend"): Rule("administer", "sent messages again"),
+    # events
+    ("GET", "/api/events"): Rule("look", "looked at the list of events", is_look=True),
+    ("GET", "/api/events/{id}"): Rule("look", "looked at event", is_look=True),
+    ("GET", "/api/events/{id}/explanation"): Rule("look", "looked at explanation", is_look=True),
+    ("GET", "/api/events/{id}/scene"): Rule("look", "looked at replay", is_look=True),
+    ("PUT", "/api/events/{id}/mark"): Rule("judge", "marked event"),
+    ("PUT", "/api/events/{id}/review"): Rule("judge", "reviewed event"),
+    ("DELETE", "/api/events/{id}"): Rule("administer", "deleted event"),
+    ("DELETE", "/api/events"): Rule("administer", "deleted events"),
+    # settings
+    ("GET", "/settings"): Rule("administer"),
+    ("GET", "/api/settings"): Rule("administer", "read the settings", is_look=True),
+    ("PUT", "/api/settings"): Rule("administer", "changed the settings"),
+    ("PATCH", "/api/settings"): Rule("administer", "changed the settings"),
+    ("POST", "/api/settings/check"): Rule("administer"),
+    ("POST", "/api/settings/try-camera"): Rule("administer", "tried a camera"),
+    ("POST", "/api/settings/test-sink"): Rule("administer", "tested a sink"),
+    # learning
+    ("GET", "/api/learning"): Rule("look"),
+    ("GET", "/api/precision"): Rule("look"),
+    ("POST", "/api/learning/fit"): Rule("administer", "asked for a new model"),
+    ("POST", "/api/learning/use"): Rule("administer", "went back to an older model"),
+    # notifications
+    ("GET", "/notifications"): Rule("look"),
+    ("GET", "/sw.js"): Rule("look"),
+    ("GET", "/api/notifications"): Rule("look"),
+    ("PUT", "/api/notifications/subscriptions"): Rule("look", "asked for notifications"),
+    ("DELETE", "/api/notifications/subscriptions"): Rule("look", "ended notifications"),
+    ("POST", "/api/notifications/test"): Rule("administer", "sent a test message"),
+    # accounts
+    ("GET", "/api/users"): Rule("administer"),
+    ("POST", "/api/users"): Rule("administer", "added user"),
+    ("PUT", "/api/users/{name}/role"): Rule("administer", "changed role of"),
+    ("POST", "/api/users/{name}/link"): Rule("administer", "made log-in link for"),
+    ("DELETE", "/api/users/{name}"): Rule("administer", "removed user"),
+    ("GET", "/api/audit"): Rule("administer", "read the audit log", is_look=True),
+}
+UNKNOWN = Rule("administer")
+"""For a path or method that no route has."""
+
+
+def keys_of(route: BaseRoute) -> Iterator[RouteKey]:
+    """Method and path of a route; HEAD counts as GET."""
+    if isinstance(route, WebSocketRoute):
+        yield "WEBSOCKET", route.path
+    elif isinstance(route, Route):
+        for method in route.methods or ():
+            yield key_of("http", method, route)
+    else:
+        raise TypeError(f"expected a route with a path, got {type(route).__name__}")
+
+
+def key_of(kind: str, method: str, route: BaseRoute) -> RouteKey:
+    """The key of a route in the table, for one of its methods."""
+    path = str(getattr(route, "path", ""))
+    if kind == "websocket":
+        return "WEBSOCKET", path
+    return "GET" if method == "HEAD" else method, path
+
+
+def _unknown(method: str, scope: Scope) -> Response:
+    """The response to somebody who is not logged in."""
+    if STATE in scope.get("state", {}):
+        return PlainTextResponse("you have no account here\n", 403)
+    if method in SAFE and scope["path"] in PAGES:
+        return RedirectResponse("/login", 303)
+    return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _host_name(host: str) -> str | None:

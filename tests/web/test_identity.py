@@ -1,0 +1,513 @@
+"""Who sends a request: sessions, wrong tokens, and the word of a proxy."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from stepvad.accounts.accounts import Accounts
+from stepvad.settings.file import Web
+from stepvad.web import app as app_module
+from stepvad.web.identity import (
+    MAX_FILE,
+    MOST_SESSIONS,
+    MOST_WRONG_EACH,
+    SESSION_S,
+    TOKEN_OWNER,
+    Attempts,
+    Owner,
+    Sessions,
+    Token,
+)
+from tests.files.unreadable import unreadable
+from tests.fleet.disks import small_disk
+from tests.web.people import with_people
+from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site
+
+SESSION_TOKEN = "a-token-of-this-test-0123456789"
+NOW = 1_700_000_000.0
+
+
+def test_a_log_in_holds_until_it_is_ended() -> None:
+    sessions = Sessions(SESSION_TOKEN)
+    first, second = sessions.begin(), sessions.begin()
+    assert first != second
+    assert sessions.owner(first)
+    sessions.end(first)
+    sessions.end("nobody")
+    assert sessions.owner(first) is None
+    assert sessions.owner(second)
+    assert sessions.owner("") is None
+
+
+def test_a_log_in_ends_by_time() -> None:
+    now = NOW
+    sessions = Sessions(SESSION_TOKEN, clock=lambda: now)
+    id = sessions.begin()
+    now += SESSION_S - 1
+    assert sessions.owner(id)
+    now += 1
+    assert sessions.owner(id) is None
+
+
+def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
+    file, anna = tmp_path / "sessions", Owner("anna", "ab12")
+    sessions = Sessions(SESSION_TOKEN, file)
+    ids = sessions.begin(anna), sessions.begin()
+    for known in (sessions, Sessions(SESSION_TOKEN, file)):
+        assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
+
+
+def test_the_oldest_log_in_ends_when_there_are_too_many() -> None:
+    sessions = Sessions(SESSION_TOKEN)
+    ids = [sessions.begin() for _ in range(MOST_SESSIONS + 1)]
+    assert sessions.owner(ids[0]) is None
+    assert all(sessions.owner(id) for id in ids[1:])
+
+
+def test_log_ins_survive_a_restart_and_the_file_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sessions"
+    before = Sessions(SESSION_TOKEN, file)
+    id, ended = before.begin(), before.begin()
+    before.end(ended)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert id not in file.read_text()
+    assert SESSION_TOKEN not in file.read_text()
+    after = Sessions(SESSION_TOKEN, file)
+    assert after.owner(id)
+    assert after.owner(ended) is None
+    for hash in json.loads(file.read_text())["sessions"]:
+        assert after.owner(hash) is None
+
+
+def test_another_token_ends_all_log_ins(tmp_path: Path) -> None:
+    id = Sessions(SESSION_TOKEN, tmp_path / "sessions").begin()
+    assert Sessions(SESSION_TOKEN + "!", tmp_path / "sessions").owner(id) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"version": 1, "sessions": []}',
+        '{"version": 1, "sessions": {"a": "b"}}',
+        '{"version": 1, "ends": {}}',
+        "[" * 50_000,
+        "x" * MAX_FILE + "x",
+    ],
+    ids=lambda text: str(text[:20]),
+)
+def test_a_damaged_file_logs_everybody_out_and_is_said_so(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "sessions"
+    file.write_text(text)
+    sessions = Sessions(SESSION_TOKEN, file)
+    assert "damaged, so all browsers must log in again" in caplog.text
+    assert file.with_name("sessions.damaged").read_text() == text
+    id = sessions.begin()
+    assert Sessions(SESSION_TOKEN, file).owner(id)
+
+
+def test_a_file_that_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "sessions"
+    id = Sessions(SESSION_TOKEN, file).begin()
+    with unreadable(file):
+        after = Sessions(SESSION_TOKEN, file)
+        assert after.owner(id) is None
+        assert after.owner(after.begin())
+    assert Sessions(SESSION_TOKEN, file).owner(id)
+
+
+def test_log_ins_of_a_newer_version_are_left_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "sessions"
+    file.write_text('{"version": 2}')
+    sessions = Sessions(SESSION_TOKEN, file)
+    assert sessions.owner(sessions.begin())
+    assert file.read_text() == '{"version": 2}'
+    assert caplog.text.count("expected version 1, got 2") == 1
+
+
+def test_a_full_disk_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
+    with small_disk(1) as disk, caplog.at_level(logging.WARNING):
+        sessions = Sessions(SESSION_TOKEN, disk.path / "sessions")
+        disk.fill()
+        assert sessions.owner(sessions.begin())
+    assert "sessions will not survive a restart" in caplog.text
+
+
+WRONG = {"Authorization": "Bearer wrong"}
+ORIGIN = {"Origin": HERE}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of attempts; only the test moves it."""
+    clock = Clock()
+    monkeypatch.setattr(Attempts.__init__, "__defaults__", (clock,))
+    return clock
+
+
+def client_at(app: FastAPI, address: str) -> TestClient:
+    """A client at an address."""
+    return TestClient(app, base_url=HERE, follow_redirects=False, client=(address, 50_000))
+
+
+def guess(client: TestClient, token: str = "wrong" * 5) -> int:
+    return client.post("/login", data={"token": token}, headers=ORIGIN).status_code
+
+
+def test_an_address_may_guess_ten_times_a_minute(mill: Site, clock: Clock) -> None:
+    client = client_at(mill.app(), "10.0.0.1")
+    assert [guess(client) for _ in range(12)] == [401] * MOST_WRONG_EACH + [429] * 2
+    assert guess(client, TOKEN) == 429  # or guessing would go on
+    clock.now += 59
+    assert guess(client, TOKEN) == 429
+    clock.now += 1
+    assert guess(client, TOKEN) == 303
+
+
+def test_the_form_and_the_bearer_share_the_limit_and_say_how_long(mill: Site, clock: Clock) -> None:
+    client = client_at(mill.app(), "10.0.0.1")
+    for _ in range(MOST_WRONG_EACH // 2):
+        assert client.get("/api/site", headers=WRONG).status_code == 401
+        assert guess(client) == 401
+    clock.now += 17.5
+    answer = client.post("/login", data={"token": "wrong"}, headers=ORIGIN)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "43")
+    assert "Too many wrong tokens. Try again in 43 seconds." in answer.text
+    answer = client.get("/metrics", headers=WRONG)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "43")
+    assert client.get("/", headers=BEARER).status_code == 429
+
+
+def test_a_right_token_is_taken_from_anybody_while_others_guess(mill: Site, clock: Clock) -> None:
+    app = mill.app()
+    for number in range(20):
+        guesser = client_at(app, f"10.0.{number}.1")
+        assert [guess(guesser) for _ in range(MOST_WRONG_EACH + 1)][-1] == 429
+    assert guess(client_at(app, "10.1.0.1"), TOKEN) == 303
+    assert client_at(app, "10.1.0.2").get("/metrics", headers=BEARER).status_code == 200
+
+
+def test_a_session_goes_on_where_a_bearer_is_refused(mill: Site, clock: Clock) -> None:
+    client = client_at(mill.app(), "10.0.0.1")
+    assert guess(client, TOKEN) == 303
+    for _ in range(MOST_WRONG_EACH):
+        guess(client)
+    assert client.get("/api/site").status_code == 200
+    assert client.get("/api/site", headers=WRONG).status_code == 200
+
+
+def test_open_routes_are_no_way_to_guess(mill: Site, clock: Clock) -> None:
+    client = client_at(mill.app(), "10.0.0.1")
+    elsewhere = {"Host": "evil.example"}
+    for _ in range(MOST_WRONG_EACH):
+        assert client.get("/healthz", headers=WRONG | elsewhere).status_code == 400
+    assert client.get("/healthz", headers=BEARER | elsewhere).status_code == 400
+    assert client.get("/healthz", headers=WRONG).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("somewhere", "elsewhere", False),
+    ],
+)
+def test_a_client_is_an_address_or_a_network(first: str, second: str, is_same: bool) -> None:
+    attempts = Attempts(Token(TOKEN), Clock())
+    for _ in range(MOST_WRONG_EACH):
+        assert attempts.attempt("wrong", first).wait_s == 0
+    assert (attempts.attempt(TOKEN, second).wait_s > 0) == is_same
+
+
+def test_guessing_is_seen_in_the_log_and_does_not_fill_it(
+    mill: Site, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = client_at(mill.app(), "10.0.0.1")
+    for _ in range(200):
+        guess(client, "my own password of another place")
+    said = [one.getMessage() for one in caplog.records if one.name == "stepvad.web.identity"]
+    assert said == [
+        "a wrong token from 10.0.0.1",
+        "too many wrong tokens: attempts are refused for 60 s",
+    ]
+
+
+NAME = "cameras.example.org"
+PUBLIC = f"https://{NAME}"
+PROXY = "10.0.0.1"
+BEHIND = {"Host": NAME, "X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.7"}
+
+
+@pytest.fixture
+def proxied(tmp_path: Path) -> Iterator[Site]:
+    """A site behind a proxy."""
+    with site(tmp_path, web=Web(public_url=PUBLIC, trusted_proxies=[PROXY])) as made:
+        yield made
+
+
+def at(proxied: Site, address: str = PROXY, **headers: str) -> TestClient:
+    """Somebody at an address, or behind the proxy there."""
+    return TestClient(
+        proxied.app(),
+        base_url="http://127.0.0.1:8080",
+        headers=headers,
+        follow_redirects=False,
+        client=(address, 50_000),
+    )
+
+
+def log_in(client: TestClient, origin: str = PUBLIC, **more: Any) -> Any:
+    return client.post("/login", data={"token": TOKEN}, headers={"Origin": origin}, **more)
+
+
+def test_a_browser_logs_in_through_the_proxy(proxied: Site) -> None:
+    client = at(proxied, **BEHIND)
+    answer = log_in(client)
+    assert answer.status_code == 303
+    cookie = answer.headers["set-cookie"]
+    assert "Secure" in cookie
+    held = {"Cookie": cookie.partition(";")[0]}
+    assert client.get("/api/site", headers=held).status_code == 200
+    with client.websocket_connect("/ws/live", headers=held | {"Origin": PUBLIC}) as socket:
+        assert "cameras" in socket.receive_json()
+    out = client.post("/logout", headers=held | {"Origin": PUBLIC})
+    assert out.status_code == 303
+    assert client.get("/api/site", headers=held).status_code == 401
+
+
+def test_a_proxy_may_also_use_its_own_name_for_the_page(proxied: Site) -> None:
+    client = at(proxied, **(BEHIND | {"Host": "127.0.0.1:8080"}))
+    assert log_in(client).status_code == 303
+
+
+@pytest.mark.parametrize("host", ["evil.example", f"{NAME}.evil.example", f"a.{NAME}"])
+def test_other_names_are_still_refused(proxied: Site, host: str) -> None:
+    client = at(proxied, **(BEHIND | {"Host": host}))
+    assert client.get("/login").status_code == 400
+    assert log_in(client).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", f"http://{NAME}:8443", f"https://{NAME}:444", "null"]
+)
+def test_other_origins_are_still_refused(proxied: Site, origin: str) -> None:
+    client = at(proxied, **BEHIND)
+    held = {"Cookie": log_in(client).headers["set-cookie"].partition(";")[0]}
+    assert log_in(client, origin).status_code == 403
+    with (
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect("/ws/live", headers=held | {"Origin": origin}),
+    ):
+        pass
+
+
+def test_headers_of_a_peer_that_is_no_proxy_are_ignored(proxied: Site) -> None:
+    client = at(proxied, "192.0.2.9", **BEHIND)
+    assert "Secure" not in log_in(client).headers["set-cookie"]
+    client.cookies.clear()
+    wrong = {"Authorization": "Bearer wrong"}
+    said = [
+        client.get("/api/site", headers=wrong | {"X-Forwarded-For": f"203.0.113.{n}"}).status_code
+        for n in range(MOST_WRONG_EACH + 1)
+    ]
+    assert said == [401] * MOST_WRONG_EACH + [429]
+
+
+def test_clients_behind_a_proxy_have_limits_of_their_own(proxied: Site) -> None:
+    client = at(proxied, **BEHIND)
+    wrong = {"Authorization": "Bearer wrong"}
+    said = [client.get("/api/site", headers=wrong).status_code for _ in range(MOST_WRONG_EACH + 1)]
+    assert said == [401] * MOST_WRONG_EACH + [429]
+    elsewhere = wrong | {"X-Forwarded-For": "203.0.113.8"}
+    assert client.get("/api/site", headers=elsewhere).status_code == 401
+    # what a client writes itself stands before what the proxy adds
+    forged = wrong | {"X-Forwarded-For": "198.51.100.1, 203.0.113.7"}
+    assert client.get("/api/site", headers=forged).status_code == 429
+
+
+def test_without_settings_nothing_forwarded_counts(tmp_path: Path) -> None:
+    with site(tmp_path) as proxied:
+        client = at(proxied, "127.0.0.1", **(BEHIND | {"Host": "127.0.0.1:8080"}))
+        answer = log_in(client, "http://127.0.0.1:8080")
+        assert "Secure" not in answer.headers["set-cookie"]
+        assert log_in(client).status_code == 403
+        assert at(proxied, "127.0.0.1", **BEHIND).get("/login").status_code == 400
+
+
+THERE = HERE.replace("http", "ws")
+GROUPS = {
+    "group_header": "Remote-Groups",
+    "judge_groups": ["guards"],
+    "admin_groups": ["operations", "it"],
+}
+
+
+@contextmanager
+def behind(directory: Path, **web: Any) -> Iterator[tuple[Site, Accounts]]:
+    told = Web(**{"trusted_proxies": [PROXY], "user_header": "Remote-User"} | web)
+    with (
+        site(directory, web=told) as mill,
+        closing(Accounts(directory / "accounts.db")) as accounts,
+    ):
+        yield mill, with_people(accounts)
+
+
+def named_by(mill: Site, accounts: Accounts, address: str = PROXY, **headers: str) -> TestClient:
+    """Somebody at an address, with headers."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return TestClient(
+        mill.app(accounts=accounts),
+        base_url=HERE,
+        headers={"Origin": HERE} | named,
+        follow_redirects=False,
+        client=(address, 50_000),
+    )
+
+
+def me(client: TestClient) -> tuple[str, str] | int:
+    answer = client.get("/api/me")
+    if answer.status_code != 200:
+        return answer.status_code
+    told = answer.json()
+    assert told["known_by"] == "proxy"
+    return told["name"], told["role"]
+
+
+def test_the_proxy_is_believed_and_strangers_are_not(tmp_path: Path) -> None:
+    with behind(tmp_path) as made:
+        assert me(named_by(*made, Remote_User="jan")) == ("jan", "judge")
+        assert me(named_by(*made, "10.0.0.2", Remote_User="ada")) == 401
+        assert me(named_by(*made, "::1", Remote_User="ada")) == 401
+        assert me(named_by(*made, "::ffff:10.0.0.1", Remote_User="jan")) == ("jan", "judge")
+        # the address that the proxy reports is the client's, and not what is trusted
+        assert me(named_by(*made, "10.0.0.2", Remote_User="ada", X_Forwarded_For=PROXY)) == 401
+        client = named_by(*made, Remote_User="jan", X_Forwarded_For="203.0.113.7")
+        assert me(client) == ("jan", "judge")
+        assert made[1].audit.entries()[0].address == "203.0.113.7"
+
+
+@pytest.mark.parametrize("name", ["", "token", "Token", "a b", "ada, jan", "x" * 65, "ädä"])
+def test_odd_names_are_nobody(tmp_path: Path, name: str) -> None:
+    with behind(tmp_path) as made:
+        client = named_by(*made)
+        assert client.get("/api/me", headers={b"Remote-User": name.encode()}).status_code == 401
+
+
+def test_two_names_are_nobody(tmp_path: Path) -> None:
+    with behind(tmp_path) as made:
+        two = [("Remote-User", "lena"), ("Remote-User", "ada")]
+        assert named_by(*made).get("/api/me", headers=two).status_code == 401
+
+
+def test_without_the_setting_the_header_means_nothing(tmp_path: Path) -> None:
+    with behind(tmp_path, user_header=None) as made:
+        assert me(named_by(*made, Remote_User="ada")) == 401
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "role"),
+    [
+        ("eva", "", "look"),
+        ("eva", "visitors", "look"),
+        ("eva", "visitors,guards", "judge"),
+        ("eva", "guards, it", "administer"),
+        ("LENA", "operations", "look"),  # the account here decides
+    ],
+)
+def test_groups_give_roles(tmp_path: Path, user: str, groups: str, role: str) -> None:
+    with behind(tmp_path, **GROUPS) as made:
+        assert me(named_by(*made, Remote_User=user, Remote_Groups=groups)) == (user.lower(), role)
+
+
+def test_groups_without_the_setting_give_none(tmp_path: Path) -> None:
+    with behind(tmp_path) as made:
+        assert me(named_by(*made, Remote_User="eva", Remote_Groups="it")) == ("eva", "look")
+
+
+def test_those_without_an_account_may_be_refused(tmp_path: Path) -> None:
+    with behind(tmp_path, sso_role="none") as made:
+        client = named_by(*made, Remote_User="eva")
+        answer = client.get("/")
+        assert (answer.status_code, answer.text) == (403, "you have no account here\n")
+        assert me(named_by(*made, Remote_User="lena")) == ("lena", "look")
+
+
+def test_the_word_of_a_proxy_is_no_word_of_another_page(tmp_path: Path) -> None:
+    with behind(tmp_path) as made:
+        one = happen(made[0], 1)
+        client = named_by(*made, Remote_User="jan")
+        mark, normal = f"/api/events/{one.id}/mark", {"mark": "normal"}
+        elsewhere = {"Origin": "https://evil.example"}
+        assert client.put(mark, json=normal, headers=elsewhere).status_code == 403
+        del client.headers["Origin"]
+        assert client.put(mark, json=normal).status_code == 403
+        assert client.put(mark, json=normal, headers={"Origin": HERE}).status_code == 200
+
+
+def test_a_wall_asks_the_proxy_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "PROXY_S", 1.5)
+    with behind(tmp_path) as made:
+        client = named_by(*made, Remote_User="lena")
+        with client.websocket_connect(THERE + "/ws/live") as socket:
+            assert "cameras" in socket.receive_json()
+            with pytest.raises(WebSocketDisconnect) as closed:
+                [socket.receive_json() for _ in range(10)]
+        assert closed.value.code == 1012
+        with (
+            pytest.raises(WebSocketDisconnect),
+            named_by(*made).websocket_connect(THERE + "/ws/live"),
+        ):
+            pass
+
+
+def test_a_wall_closes_when_the_account_goes(tmp_path: Path) -> None:
+    with behind(tmp_path, sso_role="none") as made:
+        client = named_by(*made, Remote_User="lena")
+        with client.websocket_connect(THERE + "/ws/live") as socket:
+            assert "cameras" in socket.receive_json()
+            made[1].remove("lena")
+            with pytest.raises(WebSocketDisconnect) as closed:
+                [socket.receive_json() for _ in range(10)]
+        assert closed.value.code == 1008
+
+
+def test_the_audit_log_names_whom_the_proxy_names(tmp_path: Path) -> None:
+    with behind(tmp_path) as made:
+        one = happen(made[0], 1)
+        client = named_by(*made, Remote_User="eva")
+        client.get(f"/api/events/{one.id}")
+        client.get(f"/api/events/{one.id}")
+        found = [(entry.user, entry.action, entry.subject) for entry in made[1].audit.entries()]
+        assert found == [
+            ("eva", "looked at event", one.id),
+            ("eva", "came through the proxy", ""),
+        ]
