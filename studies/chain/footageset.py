@@ -13,7 +13,7 @@ from typing import Literal
 from stepvad.codec import Fields, JsonObject
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
-from stepvad.formats import jsonfile
+from stepvad.formats.reading import load_json
 from stepvad.video.extract import ALL_FRAMES, FrameRange
 
 VERSION = 1
@@ -152,7 +152,7 @@ class FootageSet:
 def read(path: Path) -> FootageSet:
     """Read a description; paths are relative to its directory."""
     try:
-        own = Fields.of("footage set", jsonfile.load(path))
+        own = Fields.of("footage set", load_json(path))
         own.version(VERSION)
         _only(own, "version", "name", "note", "clips", "folds")
         clips = own.objects("clips")

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepvad.codec import Fields
 from stepvad.errors import DataError
-from stepvad.formats import jsonfile
+from stepvad.formats.reading import described, load_json
 from stepvad.video.extract import FrameRange
 from stepvad.video.source import VideoFile
 from studies.chain.footageset import Fold, FootageClip, FootageSet
@@ -126,9 +126,9 @@ def altered_pedestrians(video: Path) -> FootageSet:
 
 def _gmdcsa24_clips(root: Path) -> list[FootageClip]:
     path = root / "labels.json"
-    labels = jsonfile.load(path)
+    labels = load_json(path)
     if not isinstance(labels, list) or not labels:
-        raise DataError(f"{path}: expected a list of clips, got {jsonfile.shown(labels)}")
+        raise DataError(f"{path}: expected a list of clips, got {described(labels)}")
     try:
         return [_gmdcsa24_clip(root, Fields.of("clip", one)) for one in labels]
     except DataError as error:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.files import npyfile
-from stepvad.formats import files
+from stepvad.formats.reading import read_bytes
 from studies.mocap import catalogue
 
 Float64s = NDArray[np.float64]
@@ -91,7 +91,7 @@ def open_archive(path: Path | None = None) -> Archive:
     path = find_archive() if path is None else path
     try:
         arrays = npyfile.arrays(
-            files.read_bytes(path, most=MAX_BYTES), ("xyz", "lengths", "names", "joints")
+            read_bytes(path, most=MAX_BYTES), ("xyz", "lengths", "names", "joints")
         )
     except DataError as error:
         raise DataError(

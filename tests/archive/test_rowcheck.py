@@ -7,7 +7,7 @@ import pytest
 
 from stepvad.archive.rowcheck import RowCheck
 from stepvad.errors import DataError
-from stepvad.formats.trackheader import ClipFacts
+from stepvad.formats.tracks import ClipFacts
 from stepvad.poses import PoseRows
 
 TRACK, FRAME = np.repeat([0, 3], 8), np.tile(np.arange(8) * 2, 2)

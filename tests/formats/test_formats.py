@@ -21,21 +21,21 @@ import pytest
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import bounded, npyfile
 from stepvad.formats import (
-    alphapose,
+    PoseSummary,
     clip_files,
     eventtable,
-    files,
-    jsonfile,
-    limits,
+    json_poses,
     normal_set,
+    read_all,
     read_clip,
     read_clips,
+    read_people,
+    reading,
     tracks,
     write_clip,
     write_clips,
 )
-from stepvad.formats.collection import read_all, read_people
-from stepvad.formats.contents import PoseSummary
+from stepvad.formats.reading import MAX_EMPTY_FRAMES, MAX_JOINTS, MAX_NAME, read_bytes
 from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 from stepvad.progress import Progress
@@ -154,7 +154,7 @@ def test_another_suffix_is_not_written(tmp_path: Path) -> None:
         write_clip(clip("a"), tmp_path / "a.csv")
 
 
-@pytest.mark.parametrize("module", [alphapose, jsonfile])
+@pytest.mark.parametrize("module", [json_poses, reading])
 def test_examples_in_docstrings_hold(module: ModuleType) -> None:
     failed, attempted = doctest.testmod(module)
     assert (failed, attempted > 0) == (0, True)
@@ -282,7 +282,7 @@ def test_frames_grow_with_poses(tmp_path: Path) -> None:
     assert read_clip(tmp_path / "a.parquet").n_poses == 400_000
 
 
-@pytest.mark.parametrize("frame", [limits.MAX_EMPTY_FRAMES + 200, 99_999_999])
+@pytest.mark.parametrize("frame", [MAX_EMPTY_FRAMES + 200, 99_999_999])
 def test_a_pose_far_away_is_refused(frame: int, tmp_path: Path) -> None:
     path = write_json(tmp_path / "a.json", {"1": {"0": pose(), str(frame): pose()}})
     with pytest.raises(DataError, match=r"a\.json: expected up to 10,000,200 frames with 2 poses"):
@@ -312,16 +312,16 @@ def test_poses_of_a_thousand_joints_are_read_and_of_more_are_not(
         write_clip(clip("a", V=V), tmp_path / f"a{suffix}")
         return read_clip(tmp_path / f"a{suffix}")
 
-    assert again(limits.MAX_JOINTS).skeleton.V == limits.MAX_JOINTS
+    assert again(MAX_JOINTS).skeleton.V == MAX_JOINTS
     with pytest.raises(DataError, match="expected up to 1000 joints, got 1,001"):
-        again(limits.MAX_JOINTS + 1)
+        again(MAX_JOINTS + 1)
 
 
 def test_long_names_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    write_clip(clip("x" * limits.MAX_NAME), path)
-    assert read_clip(path).name == "x" * limits.MAX_NAME
-    write_clip(clip("x" * (limits.MAX_NAME + 1)), path)
+    write_clip(clip("x" * MAX_NAME), path)
+    assert read_clip(path).name == "x" * MAX_NAME
+    write_clip(clip("x" * (MAX_NAME + 1)), path)
     with pytest.raises(DataError, match="expected a text of length <= 1000") as error:
         read_clip(path)
     assert len(error.value.problem) < 400
@@ -378,7 +378,7 @@ def test_rows_that_would_fill_memory_are_refused_by_the_footer(
 
 def test_a_file_without_end_is_refused() -> None:
     with pytest.raises(DataError, match="/dev/zero: expected a file of up to 1,000 bytes"):
-        files.read_bytes(Path("/dev/zero"), most=1000)
+        read_bytes(Path("/dev/zero"), most=1000)
 
 
 def test_a_large_file_is_refused_without_reading_it(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_a_large_file_is_refused_without_reading_it(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(DataError, match="expected a file of up to 1,000 bytes"):
-        files.read_bytes(path, most=1000)
+        read_bytes(path, most=1000)
 
 
 def test_arrays_are_as_large_as_their_file() -> None:

@@ -1,4 +1,4 @@
-"""Official frame labels, on files of exactly the public naming."""
+"""Official labels, and the classes of anomalies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import labels, read_clips
-from stepvad.formats.labels import FrameLabels
+from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from tests.formats.examples import write_mask
 
 HR_MASKS = Path("hr_bool_masks") / "testing" / "test_frame_mask"
@@ -306,3 +306,101 @@ def test_every_interval_file_of_ubnormal_is_read(data_dir: Path) -> None:
     found = labels.ubnormal_validation(data_dir / "UBnormal", dict.fromkeys(names, 451))
     assert len(found) == 38
     assert all(one.abnormal.any() for one in found.values())
+
+
+def mask(*values: int) -> NDArray[np.bool_]:
+    return np.array(values, dtype=np.bool_)
+
+
+@pytest.fixture
+def labelled() -> dict[str, FrameLabels]:
+    """A clip with two runs and a fall that overlap, and one without any anomaly."""
+    abnormal = mask(1, 1, 0, 1, 1, 1)
+    runs, falls = mask(1, 1, 0, 1, 0, 0), mask(0, 0, 0, 1, 1, 1)
+    return {
+        "01_0001": FrameLabels(
+            abnormal, mask(1, 1, 1, 1, 1, 1), {"run": runs, "fall, slow": falls}
+        ),
+        "01_0002": FrameLabels.all_counted(mask(0, 0)),
+    }
+
+
+def bare(labelled: dict[str, FrameLabels]) -> dict[str, FrameLabels]:
+    return {name: FrameLabels(truth.abnormal, truth.counted) for name, truth in labelled.items()}
+
+
+def test_every_event_is_a_line(labelled: dict[str, FrameLabels], tmp_path: Path) -> None:
+    write_classes(labelled, tmp_path / "classes.csv")
+    assert (tmp_path / "classes.csv").read_text("utf-8").splitlines() == [
+        "clip,class,first,last",
+        "01_0001,run,0,1",
+        "01_0001,run,3,3",
+        '01_0001,"fall, slow",3,5',
+    ]
+
+
+def test_classes_read_as_they_were_written(
+    labelled: dict[str, FrameLabels], tmp_path: Path
+) -> None:
+    write_classes(labelled, tmp_path / "classes.csv")
+    read = attach_classes(bare(labelled), tmp_path / "classes.csv")
+    assert [*read] == [*labelled]
+    for name, truth in labelled.items():
+        assert [*read[name].classes] == [*truth.classes]
+        for kind, frames in truth.classes.items():
+            np.testing.assert_array_equal(read[name].classes[kind], frames)
+
+
+def test_without_a_file_there_are_no_classes(
+    labelled: dict[str, FrameLabels], tmp_path: Path
+) -> None:
+    read = attach_classes(bare(labelled), tmp_path / "classes.csv")
+    assert [truth.classes for truth in read.values()] == [{}, {}]
+
+
+def test_leading_zeros_and_clips_of_other_splits_do_not_matter(
+    labelled: dict[str, FrameLabels], tmp_path: Path
+) -> None:
+    file = tmp_path / "classes.csv"
+    file.write_text("clip,class,first,last\n1_1,run,0,1\n09_0009,run,50,60\n")
+    read = attach_classes(bare(labelled), file)
+    assert read["01_0001"].classes["run"].tolist() == [True, True, False, False, False, False]
+    assert read["01_0002"].classes == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("01_0001,run,0,6", "line 2: expected a first and a last frame below 6, got 0 and 6"),
+        ("01_0001,run,1,0", "got 1 and 0"),
+        ("01_0001,run,-1,0", "got -1 and 0"),
+        ("01_0001,run,one,2", "got one and 2"),
+        ("01_0001,run,0", "expected the columns clip, class, first, last"),
+        ("01_0001,run,1,2", "class run: expected booleans of shape .6,., true in abnormal frames"),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused(
+    labelled: dict[str, FrameLabels], tmp_path: Path, line: str, message: str
+) -> None:
+    file = tmp_path / "classes.csv"
+    file.write_text(f"clip,class,first,last\n{line}\n")
+    with pytest.raises(DataError, match=message) as error:
+        attach_classes(bare(labelled), file)
+    assert str(file) in error.value.problem
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n", b"\xff\xfe\x00", b"clip,class,first\n"])
+def test_a_file_of_something_else_is_refused(
+    labelled: dict[str, FrameLabels], tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "classes.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="expected the columns clip, class, first, last in UTF-8"):
+        attach_classes(bare(labelled), file)
+
+
+def test_classes_of_normal_frames_or_other_lengths_are_refused() -> None:
+    abnormal, counted = mask(1, 0), mask(1, 1)
+    for wrong in (mask(0, 1), mask(1), np.array([1, 0])):
+        with pytest.raises(DataError, match="class run: expected booleans of shape"):
+            FrameLabels(abnormal, counted, {"run": wrong})

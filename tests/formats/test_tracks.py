@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.formats import read_clip, read_clips, trackrows, write_clip, write_clips
+from stepvad.formats import read_clip, read_clips, tracks, write_clip, write_clips
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18, Skeleton, of_size
 from tests.formats.examples import clip, empty_clip, same, track
@@ -60,7 +60,7 @@ def error_of(tmp_path: Path, rows: pa.Table) -> str:
 
 
 def few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackrows, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(tracks, "ROWS_AT_ONCE", 3)
 
 
 def damage(path: Path, row_group: int) -> None:
@@ -311,4 +311,4 @@ def test_rows_that_the_file_promises_must_be_there() -> None:
     file = SimpleNamespace(metadata=SimpleNamespace(num_rows=3))
     checked: Any = SimpleNamespace(file=file, batches=lambda *_, **__: iter(()))
     with pytest.raises(DataError, match="expected 3 rows, as the file says, got 0"):
-        list(trackrows.decode(checked, 2, pa))
+        list(tracks.decode_rows(checked, 2, pa))

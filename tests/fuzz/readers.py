@@ -24,8 +24,7 @@ from stepvad.fleet.settings import load_worker
 from stepvad.fleet.wire import decode
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.formats import eventlines, labels, read_clips, trajectories
-from stepvad.formats.classes import attach
-from stepvad.formats.labels import FrameLabels
+from stepvad.formats.labels import FrameLabels, attach_classes
 from stepvad.model import modelfile
 from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
 from stepvad.poses import Clip
@@ -97,7 +96,7 @@ def _intervals(path: Path, shared: Path) -> None:
 
 def _classes(path: Path, shared: Path) -> None:
     truth = FrameLabels.all_counted(np.ones(20, np.bool_))
-    attach({"a": truth, "01_0002": truth}, path)
+    attach_classes({"a": truth, "01_0002": truth}, path)
 
 
 def _boxes(path: Path, shared: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepvad.errors import DataError
-from stepvad.formats.trackheader import ClipFacts
+from stepvad.formats.tracks import ClipFacts
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from stepvad.archive.scorefacts import ScoreFacts
 from stepvad.codec import decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
-from stepvad.formats import parquetfile
-from stepvad.formats.tracks import located
+from stepvad.formats.tracks import as_data_errors, located, pyarrow_of, read_metadata
 from stepvad.model.scoring import WindowScores
 
 METADATA_KEY = b"stepvad-scores"
@@ -42,7 +41,7 @@ class ScoreFileWriter:
     """Writes a score file; raises `StepvadError` on disk errors."""
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
-        self._pyarrow, parquet = parquetfile.pyarrow_of(**EXTRA)
+        self._pyarrow, parquet = pyarrow_of(**EXTRA)
         self._schema = _schema(n_scales, self._pyarrow)
         self._n_scales = n_scales
         with _writable():
@@ -126,7 +125,7 @@ def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
     """Read the metadata of a score file."""
     with located(name):
         with _readable():
-            metadata = parquetfile.read_metadata(file, **EXTRA).get(METADATA_KEY)
+            metadata = read_metadata(file, **EXTRA).get(METADATA_KEY)
         return _decoded(metadata)
 
 
@@ -156,7 +155,7 @@ def _unlike(got: str) -> DataError:
 
 
 def _readable() -> AbstractContextManager[None]:
-    return parquetfile.as_data_errors("a whole file of scores", **EXTRA)
+    return as_data_errors("a whole file of scores", **EXTRA)
 
 
 @contextmanager

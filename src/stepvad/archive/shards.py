@@ -21,7 +21,7 @@ from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import tracks
-from stepvad.formats.trackheader import ClipFacts
+from stepvad.formats.tracks import ClipFacts
 from stepvad.model.footage import BATCH
 from stepvad.supervision.limits import limited_memory
 from stepvad.windows import Repairs, Sampling, WindowIndex

@@ -37,7 +37,7 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from stepvad.detector import Detector
     from stepvad.evaluation.baselines import DistanceDetector, Fitted, Method
-    from stepvad.formats.contents import PoseSummary
+    from stepvad.formats import PoseSummary
     from stepvad.poses import Clip
 
 METHODS: dict[Method, str] = {
@@ -149,7 +149,7 @@ def inspect(
     elif path.suffix == ".safetensors":
         _inspect_model(path, as_json=as_json)
     else:
-        from stepvad.formats.contents import PoseSummary
+        from stepvad.formats import PoseSummary
 
         with progress_bars() as report:
             found = PoseSummary.of(read_poses([path], format, report, fps=fps))

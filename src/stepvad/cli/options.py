@@ -237,14 +237,14 @@ def read_poses(
     distinct: bool = False,
 ) -> Iterator[Clip]:
     """Yield the clips of all given files and directories; `distinct` rejects duplicate names."""
-    from stepvad.formats.collection import read_all
+    from stepvad.formats import read_all
 
     return _noted(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
 
 
 def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
     """The only clip of a file; it must contain at least one pose."""
-    from stepvad.formats.collection import read_people
+    from stepvad.formats import read_people
 
     with notes_of("stepvad.formats", once=True):
         return read_people(path, format=format, report=report)

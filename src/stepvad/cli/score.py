@@ -97,7 +97,8 @@ def score(
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest
     """
     from stepvad.evaluation import baselines
-    from stepvad.formats import eventlines, scoretable
+    from stepvad.formats import eventlines
+    from stepvad.formats.tables import score_csv
 
     for path in filter(None, (output, events)):
         check_output(path)
@@ -111,7 +112,7 @@ def score(
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
     rates: set[float] = set()
-    with progress_bars() as report, scoretable.writing(output) as write_frames:
+    with progress_bars() as report, score_csv(output) as write_frames:
         for number, clip in enumerate(read_poses(poses, format, report, fps=fps, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)

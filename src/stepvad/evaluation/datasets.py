@@ -16,9 +16,8 @@ from stepvad import formats
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation import boxtracks, humanrelated
 from stepvad.evaluation.humanrelated import HumanRelated
-from stepvad.formats import classes
 from stepvad.formats import labels as truth
-from stepvad.formats.labels import FrameLabels
+from stepvad.formats.labels import FrameLabels, attach_classes
 from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
@@ -278,7 +277,7 @@ def _inner_validation(directory: Path, layout: DatasetLayout, dataset: Dataset) 
 def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameLabels]:
     match layout, split:
         case "shanghaitech", "full" | "hr":
-            return classes.attach(
+            return attach_classes(
                 truth.shanghaitech(root, split=split), root / "gt" / "classes.csv"
             )
         case "ubnormal", "full" | "hr":

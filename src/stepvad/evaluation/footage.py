@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.evaluation.datasets import is_dataset, open_dataset
-from stepvad.formats import Format, labels
-from stepvad.formats.collection import checked_axes, read_all
+from stepvad.formats import Format, checked_axes, labels, read_all
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 

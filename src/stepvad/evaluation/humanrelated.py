@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 from stepvad.evaluation.packed import ROWS, Archive, Part
 from stepvad.formats import labels as truth
-from stepvad.formats import limits, trajectories
+from stepvad.formats import trajectories
 from stepvad.formats.labels import SHANGHAITECH_NOT_HUMAN, FrameLabels
+from stepvad.formats.reading import check_frames
 from stepvad.poses import Clip, n_frames_of
 from stepvad.skeletons import COCO17
 
@@ -125,5 +126,5 @@ def _clip(
         if len(rows)
     ]
     tracks = tuple(person for person in people if len(person))
-    limits.check_frames(n_frames_of(tracks), sum(map(len, tracks)))
+    check_frames(n_frames_of(tracks), sum(map(len, tracks)))
     return Clip(name, fps, n_frames_of(tracks), tracks, COCO17)

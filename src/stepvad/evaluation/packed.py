@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.files import npyfile
-from stepvad.formats import files
 from stepvad.formats.labels import FrameLabels
+from stepvad.formats.reading import read_bytes
 
 Part = Literal["train", "test"]
 Kinds = Mapping[str, tuple[str, int]]
@@ -38,7 +38,7 @@ class Archive:
     def arrays(self, kinds: Kinds) -> dict[str, NDArray[Any]]:
         """The named arrays, checked for dtype kind and number of axes."""
         try:
-            found = npyfile.arrays(files.read_bytes(self.path, most=MAX_BYTES), kinds)
+            found = npyfile.arrays(read_bytes(self.path, most=MAX_BYTES), kinds)
         except DataError as error:
             raise error.located(str(self.path)) from error
         for name, (kind, ndim) in kinds.items():

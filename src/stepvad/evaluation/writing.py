@@ -9,7 +9,7 @@ import numpy as np
 
 from stepvad import formats
 from stepvad.evaluation.datasets import Dataset
-from stepvad.formats import classes
+from stepvad.formats.labels import write_classes
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
@@ -36,7 +36,7 @@ def _write_test(dataset: Dataset, directory: Path, suffix: str, report: Report) 
     masks.mkdir(parents=True, exist_ok=True)
     for name, labels in dataset.labels.items():
         np.save(masks / f"{name}.npy", labels.abnormal.astype(np.uint8))
-    classes.write(dataset.labels, directory / "gt" / "classes.csv")
+    write_classes(dataset.labels, directory / "gt" / "classes.csv")
 
 
 def _write_clips(clips: Iterator[Clip], directory: Path, suffix: str, report: Report) -> None:

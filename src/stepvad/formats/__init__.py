@@ -5,28 +5,40 @@ The formats are documented under Reference, File formats.
 
 from __future__ import annotations
 
+import logging
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
+
 from stepvad.errors import ConfigError, DataError, os_reason
-from stepvad.formats import alphapose, coco, files, frames, jsonfile, tracks
+from stepvad.formats import tracks
+from stepvad.formats.json_poses import (
+    OPENPOSE,
+    is_openpose,
+    is_ultralytics,
+    openpose_directories,
+    parse_alphapose,
+    parse_coco,
+    parse_ultralytics,
+    read_openpose,
+    write_alphapose,
+)
+from stepvad.formats.reading import children, load_json, unreadable
 from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+
+logger = logging.getLogger(__name__)
 
 Format = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
 """`auto` detects the format: Parquet holds tracks, a JSON list COCO, a list of lists results of
 ultralytics, a JSON object AlphaPose, a directory of `…_keypoints.json` OpenPose."""
 
-__all__ = [
-    "Format",
-    "clip_files",
-    "file_stem",
-    "read_clip",
-    "read_clips",
-    "write_clip",
-    "write_clips",
-]
+UPRIGHT = 0.85
+"""Expected share of poses with the ankles below the nose; about 0.5 if x and y are swapped."""
 
 
 def read_clips(
@@ -73,7 +85,7 @@ def write_clip(clip: Clip, path: str | Path) -> None:
         case ".parquet":
             tracks.write([clip], path)
         case ".json":
-            alphapose.write(clip, path)
+            write_alphapose(clip, path)
         case suffix:
             raise DataError(
                 f"{path}: expected a name that ends in .parquet or .json, got {suffix or 'none'}",
@@ -125,15 +137,15 @@ def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
     try:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
-        raise files.unreadable(path, error) from error
+        raise unreadable(path, error) from error
     by_frame = format in ("auto", "openpose")
-    if not is_directory or (by_frame and frames.is_openpose(path)):
+    if not is_directory or (by_frame and is_openpose(path)):
         return [path]
-    found = files.children(path, suffixes=suffixes) if suffixes else []
+    found = children(path, suffixes=suffixes) if suffixes else []
     if by_frame:
-        found = sorted([*found, *frames.openpose_directories(path)])
+        found = sorted([*found, *openpose_directories(path)])
     if not found:
-        ends = suffixes or (frames.OPENPOSE,)
+        ends = suffixes or (OPENPOSE,)
         raise DataError(
             f"{path}: expected files that end in {' or '.join(ends)}, got none",
             hint="give the directory that holds the pose files themselves",
@@ -141,10 +153,130 @@ def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
     return found
 
 
+def read_all(
+    paths: Sequence[Path],
+    *,
+    format: Format = "auto",
+    fps: float | None = None,
+    distinct: bool = False,
+    report: Report = silent,
+) -> Iterator[Clip]:
+    """Yield the clips of all given files and directories.
+
+    An unreadable path raises immediately. `distinct` rejects two clips with the same name.
+    """
+    files = [file for path in paths for file in clip_files(path, format=format)]
+
+    def clips() -> Iterator[Clip]:
+        names: set[str] = set()
+        for number, file in enumerate(files, start=1):
+            for clip in read_clips(file, format=format, fps=fps):
+                if distinct and clip.name in names:
+                    raise DataError(
+                        f"{file}: expected distinct clips, got {clip.name} twice",
+                        hint="rename one, or give one of the two",
+                    )
+                names.add(clip.name)
+                yield clip
+            report(Progress("reading", number, len(files), file.name))
+
+    return checked_axes(clips())
+
+
+def read_people(path: Path, *, format: Format = "auto", report: Report = silent) -> Clip:
+    """The only clip of a file; it must contain at least one pose."""
+    clips = list(read_all([path], format=format, report=report))
+    if len(clips) != 1:
+        raise DataError(
+            f"{path}: expected one clip, got {len(clips)}",
+            hint="write one file per clip with: stepvad convert",
+        )
+    if clips[0].n_poses == 0:
+        raise DataError(
+            f"{path}: expected at least one track, got none", hint="choose a clip with people in it"
+        )
+    return clips[0]
+
+
+def checked_axes(clips: Iterable[Clip]) -> Iterator[Clip]:
+    """Pass clips through, and log a warning after the last if most people are not upright."""
+    n_poses = n_upright = 0
+    for clip in clips:
+        upright = clip.n_upright()
+        if upright is not None:
+            n_poses, n_upright = n_poses + clip.n_poses, n_upright + upright
+        yield clip
+    if n_upright < UPRIGHT * n_poses:
+        logger.warning(
+            "only %s of %s poses have their ankles below the nose; if people should stand upright, "
+            "x and y may be swapped (--format poselift swaps them)",
+            f"{n_upright:,}",
+            f"{n_poses:,}",
+        )
+
+
+def file_stem(clip_name: str) -> str:
+    """The clip's name, checked to be a valid file name; names may come from untrusted files."""
+    if clip_name.strip(". ") == "" or any(mark in clip_name for mark in "/\\\0:"):
+        raise DataError(
+            f"clip {clip_name!r}: expected a name that can be a file name",
+            hint="rename the clip, or write all clips into one file",
+        )
+    return clip_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoseSummary:
+    """Counts of frames, people and tracks in a set of clips, and their confidence."""
+
+    clips: int
+    frames: int
+    frames_with_people: int
+    tracks: int
+    poses: int
+    nan_confidences: int
+    longest_track: int
+    skeletons: list[str]
+    fps: list[float]
+    """Distinct known frame rates."""
+    mean_confidence: float
+
+    @classmethod
+    def of(cls, clips: Iterable[Clip]) -> PoseSummary:
+        """Summarise clips one at a time."""
+        n_clips = frames = with_people = missing = longest = n_tracks = 0
+        skeletons: set[str] = set()
+        rates: set[float] = set()
+        means: list[float] = []
+        poses = 0
+        for clip in clips:
+            n_clips, frames = n_clips + 1, frames + clip.n_frames
+            with_people += int((clip.persons_per_frame() > 0).sum())
+            n_tracks, poses = n_tracks + len(clip.tracks), poses + clip.n_poses
+            skeletons.add(clip.skeleton.name)
+            rates |= set() if clip.fps is None else {clip.fps}
+            for track in clip.tracks:
+                longest = max(longest, len(track))
+                missing += int(np.isnan(track.confidence).sum())
+                means.append(float(np.nan_to_num(track.confidence).mean(axis=1).sum()))
+        return cls(
+            clips=n_clips,
+            frames=frames,
+            frames_with_people=with_people,
+            tracks=n_tracks,
+            poses=poses,
+            nan_confidences=missing,
+            longest_track=longest,
+            skeletons=sorted(skeletons),
+            fps=sorted(rates),
+            mean_confidence=sum(means) / max(poses, 1),
+        )
+
+
 def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
     """Yield the clips of one file: exactly one from JSON, any number from Parquet."""
     if format == "openpose" or (format == "auto" and path.is_dir()):
-        yield frames.read_openpose(path, fps=fps)
+        yield read_openpose(path, fps=fps)
         return
     if format == "tracks" or (format == "auto" and path.suffix.lower() == ".parquet"):
         yield from tracks.read(path, fps=fps)
@@ -154,19 +286,19 @@ def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
             f"{path}: expected a file that ends in .json or .parquet, got {path.suffix or 'none'}",
             hint="name the format",
         )
-    document = jsonfile.load(path)
+    document = load_json(path)
     try:
         match format:
             case "coco":
-                yield coco.parse(document, path, fps=fps)
+                yield parse_coco(document, path, fps=fps)
             case "ultralytics":
-                yield frames.parse_ultralytics(document, path, fps=fps)
-            case "auto" if frames.is_ultralytics(document):
-                yield frames.parse_ultralytics(document, path, fps=fps)
+                yield parse_ultralytics(document, path, fps=fps)
+            case "auto" if is_ultralytics(document):
+                yield parse_ultralytics(document, path, fps=fps)
             case "auto" if isinstance(document, list):
-                yield coco.parse(document, path, fps=fps)
+                yield parse_coco(document, path, fps=fps)
             case "auto" | "alphapose" | "poselift":
-                yield alphapose.parse(document, path, layout=format, fps=fps)
+                yield parse_alphapose(document, path, layout=format, fps=fps)
     except DataError as error:
         raise error.located(str(path)) from error
 
@@ -182,13 +314,3 @@ def _distinct(clips: Iterable[Clip]) -> Iterator[Clip]:
             )
         seen.add(clip.name)
         yield clip
-
-
-def file_stem(clip_name: str) -> str:
-    """The clip's name, checked to be a valid file name; names may come from untrusted files."""
-    if clip_name.strip(". ") == "" or any(mark in clip_name for mark in "/\\\0:"):
-        raise DataError(
-            f"clip {clip_name!r}: expected a name that can be a file name",
-            hint="rename the clip, or write all clips into one file",
-        )
-    return clip_name

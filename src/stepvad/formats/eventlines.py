@@ -16,7 +16,7 @@ from stepvad.codec import Number, decode, encode
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
-from stepvad.formats import files, limits
+from stepvad.formats.reading import MAX_LABEL_BYTES, read_bytes
 from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules, clip_event_id
 from stepvad.model.scoring import Scores
@@ -90,7 +90,7 @@ def write(found: Iterable[FoundEvent], path: Path) -> None:
 def read(path: Path) -> dict[str, FoundEvent]:
     """The events of a file by their id."""
     found = {}
-    data = files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
+    data = read_bytes(path, most=MAX_LABEL_BYTES)
     for number, line in enumerate(data.splitlines(), start=1):
         if line.strip():
             try:

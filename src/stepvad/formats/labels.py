@@ -1,15 +1,17 @@
 """Official ground truth: which frames of a clip are abnormal, and which a split counts (Sec. 4.1).
 
 Every reader takes the root directory of a data set and returns labels by clip name, sorted,
-without the clips that the split excludes.
+without the clips that the split excludes. `gt/classes.csv` names the anomalies, an event per line.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import npyfile
-from stepvad.formats import files, limits
+from stepvad.files.atomic import replacing
+from stepvad.formats.reading import (
+    MAX_EMPTY_FRAMES,
+    MAX_LABEL_BYTES,
+    children,
+    read_bytes,
+    whole_number,
+)
+from stepvad.model.scoring import true_runs
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
 """Test clips that the human-related split of ShanghaiTech excludes."""
@@ -38,8 +48,10 @@ MSAD_HUMAN = (
 """Human-related anomalies of MSAD (supplementary, Evaluation MSAD-HR Dataset)."""
 MSAD_NOT_HUMAN = ("explosion", "fire", "object_falling", "water_incident")
 """Anomalies of MSAD without people (supplementary, Evaluation MSAD-HR Dataset)."""
-
 ONE_EACH = "give one label per frame, 1 or True where it is abnormal"
+
+CLASS_COLUMNS = ("clip", "class", "first", "last")
+"""Clip, anomaly class, and first and last frame of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +195,7 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     if split not in ("full", "hr"):
         raise _unknown_split(split, "full or hr")
     labels: dict[str, FrameLabels] = {}
-    for path in files.children(root / "gt", suffixes=("_tracks.txt",)):
+    for path in children(root / "gt", suffixes=("_tracks.txt",)):
         if _is_npy(path):
             name = path.name.removesuffix("_tracks.txt")
             labels[name] = FrameLabels.all_counted(~_mask(path))
@@ -199,24 +211,6 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
             hint="get the frame labels of UBnormal's test clips",
         )
     return dict(sorted(labels.items()))
-
-
-def trajectories(root: Path, clips: Iterable[str]) -> dict[str, FrameLabels]:
-    """Trajectories: `testing/test_frame_mask/<clip>.npy`, 1 = abnormal, of these clips alone.
-
-    Releases contain masks of clips that their split excludes, without trajectories.
-    """
-    masks = _masks(root / "testing" / "test_frame_mask")
-    wanted = set(clips)
-    return {name: FrameLabels.all_counted(masks[name]) for name in masks if name in wanted}
-
-
-def human_related_frames(root: Path, labels: Mapping[str, FrameLabels]) -> dict[str, FrameLabels]:
-    """The same labels, counting the frames that `<HR_MASKS>/<clip>.npy` keeps."""
-    return {
-        name: replace(label, counted=_human_related(root, name, [name], len(label)))
-        for name, label in labels.items()
-    }
 
 
 def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, FrameLabels]:
@@ -238,9 +232,66 @@ def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, Fra
     return labels
 
 
+def trajectories(root: Path, clips: Iterable[str]) -> dict[str, FrameLabels]:
+    """Trajectories: `testing/test_frame_mask/<clip>.npy`, 1 = abnormal, of these clips alone.
+
+    Releases contain masks of clips that their split excludes, without trajectories.
+    """
+    masks = _masks(root / "testing" / "test_frame_mask")
+    wanted = set(clips)
+    return {name: FrameLabels.all_counted(masks[name]) for name in masks if name in wanted}
+
+
+def human_related_frames(root: Path, labels: Mapping[str, FrameLabels]) -> dict[str, FrameLabels]:
+    """The same labels, counting the frames that `<HR_MASKS>/<clip>.npy` keeps."""
+    return {
+        name: replace(label, counted=_human_related(root, name, [name], len(label)))
+        for name, label in labels.items()
+    }
+
+
+def attach_classes(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabels]:
+    """Add the classes of a file, if it exists, to the labels; clips without labels are ignored."""
+    if not path.exists():
+        return dict(labels)
+    found: dict[int, dict[str, NDArray[np.bool_]]] = {}
+    for number, row in enumerate(_class_rows(path), start=2):
+        truth = find(labels, row[0])
+        if truth is not None:
+            first, last = (whole_number(value) for value in row[2:])
+            if first is None or last is None or not first <= last < len(truth):
+                raise DataError(
+                    f"{path}, line {number}: expected a first and a last frame below "
+                    f"{len(truth)}, got {row[2]} and {row[3]}",
+                    hint="frames count from 0",
+                )
+            classes = found.setdefault(id(truth), {})
+            classes.setdefault(row[1], np.zeros(len(truth), dtype=np.bool_))[first : last + 1] = (
+                True
+            )
+    try:
+        return {
+            clip: replace(truth, classes=found.get(id(truth), {})) for clip, truth in labels.items()
+        }
+    except DataError as error:
+        raise error.located(str(path)) from error
+
+
+def write_classes(labels: Mapping[str, FrameLabels], path: Path) -> None:
+    """Write one line per contiguous event of each class."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(CLASS_COLUMNS)
+    for clip, truth in labels.items():
+        for name, frames in truth.classes.items():
+            lines.writerows([clip, name, first, end - 1] for first, end in true_runs(frames))
+    with replacing(path, DataError) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+
+
 def _masks(directory: Path) -> dict[str, NDArray[np.bool_]]:
     """Every `<clip>.npy` of a directory as a mask, by clip name and sorted."""
-    paths = files.children(directory, suffixes=(".npy",))
+    paths = children(directory, suffixes=(".npy",))
     masks = {path.stem: _mask(path) for path in sorted(paths, key=lambda path: path.stem)}
     if not masks:
         raise DataError(
@@ -257,12 +308,12 @@ def _mask(path: Path) -> NDArray[np.bool_]:
 
 def _is_npy(path: Path) -> bool:
     """Whether a file starts with the NPY magic bytes, whatever its suffix."""
-    return files.read_bytes(path, most=limits.MAX_LABEL_BYTES).startswith(npyfile.MAGIC)
+    return read_bytes(path, most=MAX_LABEL_BYTES).startswith(npyfile.MAGIC)
 
 
 def _npy(path: Path) -> NDArray[np.generic]:
     """The array in a file."""
-    data = files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
+    data = read_bytes(path, most=MAX_LABEL_BYTES)
     try:
         return npyfile.array(data)
     except DataError as error:
@@ -271,12 +322,12 @@ def _npy(path: Path) -> NDArray[np.generic]:
 
 def _intervals(path: Path) -> list[tuple[int, int, int]]:
     """Parse lines of `person,first,last`; the numbers may be written as decimals."""
-    text = files.read_bytes(path, most=limits.MAX_LABEL_BYTES).decode("ascii", errors="replace")
+    text = read_bytes(path, most=MAX_LABEL_BYTES).decode("ascii", errors="replace")
     intervals: list[tuple[int, int, int]] = []
     for line in filter(str.strip, text.splitlines()):
         numbers = [_number(part) for part in line.split(",")]
         match numbers:
-            case [int(person), int(first), int(last)] if first <= last <= limits.MAX_EMPTY_FRAMES:
+            case [int(person), int(first), int(last)] if first <= last <= MAX_EMPTY_FRAMES:
                 intervals.append((person, first, last))
             case _:
                 raise DataError(
@@ -342,3 +393,19 @@ def _unpadded(name: str) -> str:
 def _unknown_split(split: object, expected: str) -> ConfigError:
     """The error for an unknown split."""
     return ConfigError(f"split: expected {expected}, got {split!r}")
+
+
+def _class_rows(path: Path) -> list[list[str]]:
+    """The rows below the header, four cells each."""
+    try:
+        header, *rows = csv.reader(
+            StringIO(read_bytes(path, most=MAX_LABEL_BYTES).decode("utf-8-sig"))
+        )
+    except (UnicodeDecodeError, ValueError, csv.Error):
+        header, rows = [], []
+    if header != list(CLASS_COLUMNS) or any(len(row) != len(CLASS_COLUMNS) for row in rows):
+        raise DataError(
+            f"{path}: expected the columns {', '.join(CLASS_COLUMNS)} in UTF-8, got something else",
+            hint="write one event per line, separated by commas",
+        )
+    return rows

@@ -1,4 +1,4 @@
-"""Clips and scores as Arrow tables, for pandas and other data frame libraries.
+"""Clips and scores as Arrow tables, for pandas and other data frame libraries; scores as CSV.
 
 A table of poses has the columns of a track file. Metadata under `stepvad` store what the rows
 cannot express; pandas drops them, and tables without them are accepted.
@@ -6,10 +6,12 @@ cannot express; pandas drops them, and tables without them are accepted.
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,21 @@ from numpy.typing import NDArray
 
 from stepvad.codec import encode
 from stepvad.errors import DataError
-from stepvad.formats import parquetfile, trackrows, tracks
-from stepvad.formats.jsonfile import parse, shown, whole_number
-from stepvad.formats.trackheader import Header
+from stepvad.files.atomic import replacing
+from stepvad.formats import tracks
+from stepvad.formats.reading import described, parse_json, whole_number
+from stepvad.formats.tracks import (
+    ColumnType,
+    Header,
+    check_columns,
+    check_kinds,
+    check_nulls,
+    decode_table,
+    is_text,
+    is_whole,
+    pyarrow_of,
+    row_schema,
+)
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, PoseRows
 from stepvad.windows import Repairs
@@ -35,6 +49,8 @@ LACKING = "lacking"
 ENERGIES = "energies"
 """The optional column of standardised energies, a list of L numbers in each row."""
 
+FRAMES_AT_ONCE = 65_536
+
 
 def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
     """Clips as a `pyarrow.Table`, one row per person and frame; call `.to_pandas()` for pandas.
@@ -43,12 +59,12 @@ def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
     a list of V numbers. Clips must share a skeleton and have distinct names. Needs the parquet
     extra.
     """
-    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    pyarrow, _ = pyarrow_of(**EXTRA)
     several = [clips] if isinstance(clips, Clip) else [*clips]
     if not several:
         raise DataError("expected at least one clip, got none", hint="check the input")
     header = Header(several[0].skeleton, {})
-    schema = trackrows.schema(header.skeleton.V, pyarrow)
+    schema = row_schema(header.skeleton.V, pyarrow)
     groups = [*tracks.row_groups(several, header, schema, pyarrow)]
     table = pyarrow.concat_tables(groups) if groups else schema.empty_table()
     return table.replace_schema_metadata({tracks.METADATA_KEY: encode(header)})
@@ -66,12 +82,12 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
         MissingExtraError: If pyarrow is not installed.
     """
     with _arrow(table, "poses") as (whole, pyarrow):
-        trackrows.check_columns(whole.schema, pyarrow.types)
+        check_columns(whole.schema, pyarrow.types)
         metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
         header = None if metadata is None else Header.decode(metadata)
         parts: dict[str, list[PoseRows]] = {name: [] for name in header.clips} if header else {}
         joints = header.skeleton.V if header else None
-        for name, rows in trackrows.decode_table(whole, joints, pyarrow):
+        for name, rows in decode_table(whole, joints, pyarrow):
             parts.setdefault(name, []).append(rows)
     clips = []
     for name, several in parts.items():
@@ -89,7 +105,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     window is, and `energies` holds the standardised energy of each noise scale. Clips must have
     distinct names, and all models the same number of noise scales. Needs the parquet extra.
     """
-    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    pyarrow, _ = pyarrow_of(**EXTRA)
     several = [scores] if isinstance(scores, Scores) else [*scores]
     widths = {one.windows.E.shape[1] for one in several}
     names = [one.clip for one in several]
@@ -125,13 +141,29 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
         _check_columns(whole.schema, pyarrow.types)
         for name in ("clip", "track", "frame", LACKING):
             if name in whole.column_names:
-                trackrows.check_nulls(whole[name], name)
+                check_nulls(whole[name], name)
         metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
         facts = None if metadata is None else _decode(metadata)
         names = whole["clip"].cast(pyarrow.string()).to_numpy()
         windows = _windows(whole, pyarrow)
     listed = dict.fromkeys([*(facts or ()), *names.tolist()])
     return [_scores(name, windows, names == name, facts, T) for name in listed]
+
+
+@contextmanager
+def score_csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
+    """Open a table of frame scores and yield the function that appends a clip.
+
+    A frame without a score has an empty cell. The file is written atomically; without a path,
+    nothing is written.
+    """
+    if path is None:
+        yield lambda scores: None
+        return
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["clip", "frame", "score"])
+        yield lambda scores: table.writerows(_rows(scores))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +255,14 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
 
 def _check_columns(schema: Any, types: Any) -> None:
     """Reject a table unless it has each score column exactly once, with a suitable type."""
-    kinds: dict[str, trackrows.ColumnType] = {"clip": ("text", trackrows.is_text)}
-    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
+    kinds: dict[str, ColumnType] = {"clip": ("text", is_text)}
+    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
     if SEEN in schema.names:
         kinds[SEEN] = ("numbers", _is_number)
     if LACKING in schema.names:
-        kinds[LACKING] = ("whole numbers", trackrows.is_whole)
-    trackrows.check_kinds(schema, types, kinds)
+        kinds[LACKING] = ("whole numbers", is_whole)
+    check_kinds(schema, types, kinds)
 
 
 def _is_number(kind: Any, types: Any) -> bool:
@@ -239,12 +271,12 @@ def _is_number(kind: Any, types: Any) -> bool:
 
 def _decode(metadata: bytes) -> dict[str, _Facts]:
     """Parse and validate the metadata of each clip."""
-    match parse(metadata):
+    match parse_json(metadata):
         case {"format": int(number), "scores": dict(clips)} if number == FORMAT:
             return {name: _facts(name, about) for name, about in clips.items()}
         case other:
             raise DataError(
-                f"metadata: expected scores of format {FORMAT}, got {shown(other)}",
+                f"metadata: expected scores of format {FORMAT}, got {described(other)}",
                 hint="leave the metadata out, and give T",
             )
 
@@ -258,7 +290,7 @@ def _facts(name: str, about: object) -> _Facts:
                 return _Facts(n_frames, T, flat, Repairs(**counts))
     raise DataError(
         f"metadata of clip {name!r}: expected n_frames, T, flat_windows and counts, "
-        f"got {shown(about)}",
+        f"got {described(about)}",
         hint="leave the metadata out, and give T",
     )
 
@@ -266,7 +298,7 @@ def _facts(name: str, about: object) -> _Facts:
 @contextmanager
 def _arrow(table: Any, what: str) -> Iterator[tuple[Any, Any]]:
     """Yield the input as a `pyarrow.Table`, and pyarrow; errors become `DataError`."""
-    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    pyarrow, _ = pyarrow_of(**EXTRA)
     try:
         yield table if isinstance(table, pyarrow.Table) else pyarrow.table(table), pyarrow
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -275,3 +307,11 @@ def _arrow(table: Any, what: str) -> Iterator[tuple[Any, Any]]:
             f"{str(error).partition(chr(10))[0]}",
             hint="give a pyarrow.Table, a pandas frame, or a mapping of columns",
         ) from error
+
+
+def _rows(scores: Scores) -> Iterator[tuple[str, int, str]]:
+    """Yield one row per frame, converting only `ROWS_AT_ONCE` frames at a time."""
+    frames = scores.frames
+    for first in range(0, len(frames), FRAMES_AT_ONCE):
+        for frame, value in enumerate(frames[first : first + FRAMES_AT_ONCE].tolist(), start=first):
+            yield scores.clip, frame, "" if value != value else f"{value:.6g}"

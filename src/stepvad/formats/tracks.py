@@ -1,31 +1,61 @@
 """Stepvad's own track files: Parquet, one row per person and frame, any number of clips per file.
 
-The rows of a clip are contiguous, sorted by track and frame. Metadata under `stepvad` store what
-the rows cannot express; files without them are accepted.
+`clip` is text, `track` and `frame` are integers, and `x`, `y` and `confidence` are lists with one
+number per joint. The rows of a clip are contiguous, sorted by track and frame. What rows cannot
+express is in the metadata of the file, as JSON under the key `stepvad`:
+`{"format": 1, "skeleton": {"name", "joints", "bones"}, "clips": {name: {"fps", "n_frames"}}}`,
+with `"origin"`, how the poses were produced, if known; files without it are accepted.
+
+Files are not trusted: the footer's claims are checked, and rows are read in batches. A page that
+claims more than the footer is Arrow's to refuse; the workers of an archive have a limit of memory
+besides. Functions take pyarrow as an argument, so this module imports without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from io import BytesIO
-from itertools import chain, groupby
+from dataclasses import dataclass, field
+from io import SEEK_END, BytesIO
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
-from stepvad import skeletons
-from stepvad.codec import encode
-from stepvad.errors import DataError
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from stepvad import codec, skeletons
+from stepvad.codec import Count, NewerVersionError, Positive, encode
+from stepvad.errors import DataError, MissingExtraError
+from stepvad.files import bounded
 from stepvad.files.atomic import replacing
-from stepvad.formats import limits, parquetfile, trackrows
-from stepvad.formats.trackheader import ClipFacts, Header
+from stepvad.formats.reading import MAX_NAME, check_frames, check_joints, check_name
 from stepvad.poses import Clip, PoseRows, Track, n_frames_of
-from stepvad.skeletons import COCO17
+from stepvad.skeletons import COCO17, Skeleton
 
 METADATA_KEY = b"stepvad"
 EXTRA: Mapping[str, str] = {"feature": "reading Parquet tracks", "extra": "parquet"}
 WRITING = ("writing Parquet tracks", "parquet")
+
+ColumnType = tuple[str, Callable[[Any, Any], bool]]
+"""Description of a column's type, and the test for it."""
+JOINT_COLUMNS = ("x", "y", "confidence")
+COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
+ROWS_AT_ONCE = 65_536
+"""Rows of a row group, and rows held in memory besides the current clip."""
+
+BUFFER = 1 << 18
+"""Bytes of a column read at once, whatever the size of its row group."""
+MAX_LISTED = 100_000
+"""Most row groups or columns of a file."""
+BATCH_VALUES = 1 << 22
+"""Values of a column decompressed at once."""
+VALUE_BYTES = 8
+"""Memory of one value, including its offset in a list."""
 
 
 def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
@@ -51,47 +81,97 @@ def from_bytes(body: bytes) -> Clip:
     return clips[0]
 
 
-def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
-    with opened(source) as (header, parts):
-        seen: set[str] = set()
-        n_frames = n_poses = 0
-        for name, tracks in _grouped(parts):
-            check_new(name, seen)
-            clip = clip_of(name, tracks, header, fps)
-            n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
-            if header is None:  # otherwise `opened` checked the declared total
-                limits.check_frames(n_frames, n_poses)
-            yield clip
-        for name in header.clips if header else ():
-            if name not in seen:
-                yield clip_of(name, (), header, fps)
-
-
 @contextmanager
 def opened(
     source: Path | BinaryIO, *, threads: bool = True
 ) -> Iterator[tuple[Header | None, Iterator[tuple[str, PoseRows]]]]:
     """Open a file and yield its header, and its rows in batches with the name of their clip.
 
-    At most `trackrows.ROWS_AT_ONCE` rows are in memory, whatever the size of the file. Without
+    At most `ROWS_AT_ONCE` rows are in memory, whatever the size of the file. Without
     `threads` the columns are decoded sequentially in the calling thread. Exceptions of the consumer
     propagate unchanged; errors of the file do not name it.
     """
-    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    pyarrow, _ = pyarrow_of(**EXTRA)
     with ExitStack() as stack:
         with _readable():
-            columns = trackrows.COLUMNS
-            file = parquetfile.opened(source, columns, texts=["clip"], **EXTRA)
+            columns = COLUMNS
+            file = open_parquet(source, columns, texts=["clip"], **EXTRA)
             checked = stack.enter_context(file)
-            trackrows.check_columns(checked.file.schema_arrow, pyarrow.types)
+            check_columns(checked.file.schema_arrow, pyarrow.types)
             about = checked.file.metadata
             metadata = (about.metadata or {}).get(METADATA_KEY)
             header = None if metadata is None else Header.decode(metadata)
             if header is not None:
                 total = sum(facts.n_frames for facts in header.clips.values())
-                limits.check_frames(total, about.num_rows)
+                check_frames(total, about.num_rows)
         n_joints = header.skeleton.V if header else None
-        yield header, _read(trackrows.decode(checked, n_joints, pyarrow, threads=threads))
+        yield header, _read(decode_rows(checked, n_joints, pyarrow, threads=threads))
+
+
+def read_origin(path: Path) -> Mapping[str, object]:
+    """How the poses of a file were produced; empty if not recorded."""
+    with located(str(path)), _readable():
+        metadata = read_metadata(path, **EXTRA).get(METADATA_KEY)
+        return {} if metadata is None else Header.decode(metadata).origin
+
+
+def write(
+    clips: Iterable[Clip], path: Path, *, origin: Mapping[str, object] = MappingProxyType({})
+) -> None:
+    """Write clips one at a time; they must share a skeleton and have distinct names.
+
+    Small clips share a row group, large ones span several. A track without poses has no rows, so
+    it is not stored. `origin` records how the poses were produced, as JSON values.
+    """
+    pyarrow_of(*WRITING)  # fails before clips are made, which may take hours
+    clips = iter(clips)
+    first = next(clips, None)
+    if first is None:
+        raise DataError(f"{path}: expected at least one clip, got none", hint="check the input")
+    with replacing(path, DataError) as temporary:
+        _write(first, clips, temporary, origin)
+
+
+def to_bytes(clip: Clip) -> bytes:
+    """The contents of a file of one clip, made in memory: no temporary file holds the poses."""
+    file = BytesIO()
+    _write(clip, (), file, {})
+    return file.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The metadata of a track file; clips are in the order in which they were written."""
+
+    skeleton: Skeleton
+    clips: dict[Annotated[str, Meta(max_length=MAX_NAME)], ClipFacts]
+    origin: dict[str, Any] = field(default_factory=dict)
+    format: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Check the number of joints and the lengths of names."""
+        check_joints(self.skeleton.V)
+        for name in (self.skeleton.name, *self.skeleton.joints):
+            check_name(name)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Parse and validate a header in JSON."""
+        try:
+            return codec.decode(cls, data, "metadata")
+        except NewerVersionError:
+            raise
+        except DataError as error:
+            hint = error.hint or "write the file again, or without its stepvad metadata"
+            raise DataError(error.problem, hint=hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ClipFacts:
+    """Facts about a clip that its rows cannot express: its rate, if known, and its length."""
+
+    fps: Positive | None
+    n_frames: Count
 
 
 @contextmanager
@@ -123,74 +203,6 @@ def facts_of(name: str, header: Header) -> ClipFacts:
     return header.clips[name]
 
 
-def read_origin(path: Path) -> Mapping[str, object]:
-    """How the poses of a file were produced; empty if not recorded."""
-    with located(str(path)), _readable():
-        metadata = parquetfile.read_metadata(path, **EXTRA).get(METADATA_KEY)
-        return {} if metadata is None else Header.decode(metadata).origin
-
-
-def write(
-    clips: Iterable[Clip], path: Path, *, origin: Mapping[str, object] = MappingProxyType({})
-) -> None:
-    """Write clips one at a time; they must share a skeleton and have distinct names.
-
-    Small clips share a row group, large ones span several. A track without poses has no rows, so
-    it is not stored. `origin` records how the poses were produced, as JSON values.
-    """
-    parquetfile.pyarrow_of(*WRITING)  # fails before clips are made, which may take hours
-    clips = iter(clips)
-    first = next(clips, None)
-    if first is None:
-        raise DataError(f"{path}: expected at least one clip, got none", hint="check the input")
-    with replacing(path, DataError) as temporary:
-        _write(first, clips, temporary, origin)
-
-
-def to_bytes(clip: Clip) -> bytes:
-    """The contents of a file of one clip, made in memory: no temporary file holds the poses."""
-    file = BytesIO()
-    _write(clip, (), file, {})
-    return file.getvalue()
-
-
-def _write(
-    first: Clip, others: Iterable[Clip], file: Path | BinaryIO, origin: Mapping[str, object]
-) -> None:
-    pyarrow, parquet = parquetfile.pyarrow_of(*WRITING)
-    header = Header(first.skeleton, {}, {**origin})
-    schema = trackrows.schema(first.skeleton.V, pyarrow)
-    with parquet.ParquetWriter(
-        file,
-        schema,
-        compression="zstd",
-        use_dictionary=["clip", "track"],
-        write_page_checksum=True,
-    ) as writer:
-        for group in row_groups(chain([first], others), header, schema, pyarrow):
-            writer.write_table(group, row_group_size=trackrows.ROWS_AT_ONCE)
-        writer.add_key_value_metadata({METADATA_KEY: encode(header)})
-
-
-def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:
-    """Pass rows through; errors while reading become `DataError`."""
-    with _readable():
-        yield from parts
-
-
-def _readable() -> AbstractContextManager[None]:
-    return parquetfile.as_data_errors("a Parquet file of tracks", **EXTRA)
-
-
-def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
-    """Yield the tracks of each clip, which may span many row groups."""
-    for name, group in groupby(parts, key=lambda part: part[0]):
-        try:
-            yield name, PoseRows.joined([rows for _, rows in group]).tracks()
-        except DataError as error:
-            raise error.located(f"clip {name!r}") from error
-
-
 def clip_of(name: str, tracks: tuple[Track, ...], header: Header | None, fps: float | None) -> Clip:
     """Build a clip from its tracks and its metadata, if any."""
     if header is None:
@@ -207,12 +219,281 @@ def row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any)
     for clip in clips:
         _enter(clip, header)
         tracks = sorted(clip.tracks, key=lambda track: track.id)
-        waiting += (trackrows.encode(clip.name, track, schema, pyarrow) for track in tracks)
-        if sum(len(table) for table in waiting) >= trackrows.ROWS_AT_ONCE:
+        waiting += (encode_rows(clip.name, track, schema, pyarrow) for track in tracks)
+        if sum(len(table) for table in waiting) >= ROWS_AT_ONCE:
             yield pyarrow.concat_tables(waiting)
             waiting = []
     if waiting:
         yield pyarrow.concat_tables(waiting)
+
+
+def row_schema(n_joints: int, pyarrow: Any) -> Any:
+    """The Arrow schema of poses with `n_joints` joints.
+
+    Lists have a fixed size: Parquet stores them like any list, and Arrow reads them back as blocks.
+    """
+    whole, joints = pyarrow.int64(), pyarrow.list_(pyarrow.float32(), n_joints)
+    types = dict.fromkeys(JOINT_COLUMNS, joints) | {"track": whole, "frame": whole}
+    types["clip"] = pyarrow.string()
+    return pyarrow.schema([pyarrow.field(name, types[name], nullable=False) for name in COLUMNS])
+
+
+def encode_rows(clip_name: str, track: Track, schema: Any, pyarrow: Any) -> Any:
+    """The rows of a track as an Arrow table."""
+    n_joints = track.keypoints.shape[1]
+    joints = (track.keypoints[..., 0], track.keypoints[..., 1], track.confidence)
+    columns = [
+        pyarrow.repeat(clip_name, len(track)),
+        np.full(len(track), track.id, dtype=np.int64),
+        track.frames,
+        *(pyarrow.FixedSizeListArray.from_arrays(part.ravel(), n_joints) for part in joints),
+    ]
+    return pyarrow.table(columns, schema=schema)
+
+
+def decode_rows(
+    checked: Checked, n_joints: int | None, pyarrow: Any, *, threads: bool = True
+) -> Iterator[tuple[str, PoseRows]]:
+    """Yield runs of rows with the name of their clip, which may continue in the next run.
+
+    `n_joints` defaults to that of the first row. Memory is bounded by the batch, not by the file.
+    """
+    n_rows, file = 0, checked.file
+    for batch in checked.batches(ROWS_AT_ONCE, threads=threads):
+        batch.validate(full=True)
+        if n_joints is None and len(batch):
+            n_joints = len(batch.column("x")[0].as_py() or ())
+        yield from _decode_batch(batch, n_joints or 0, pyarrow)
+        n_rows += len(batch)
+    if n_rows != file.metadata.num_rows:
+        raise DataError(
+            f"expected {file.metadata.num_rows} rows, as the file says, got {n_rows}",
+            hint="the file is damaged; write or copy it again",
+        )
+
+
+def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
+    """Like `decode`, for a table in memory."""
+    table = table.select(COLUMNS)
+    names = table["clip"].cast(pyarrow.string()).dictionary_encode()
+    for batch in table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE):
+        batch.validate(full=True)
+        if n_joints is None and len(batch):
+            n_joints = len(batch.column("x")[0].as_py() or ())
+        yield from _decode_batch(batch, n_joints or 0, pyarrow)
+
+
+def check_columns(schema: Any, types: Any) -> None:
+    """Reject a file unless it has each required column exactly once, with a suitable type.
+
+    Other widths are accepted: any integer, any float or integer in lists, text stored as
+    categories. Additional columns are ignored.
+    """
+    kinds: dict[str, ColumnType] = {"clip": ("text", is_text)}
+    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
+    kinds |= dict.fromkeys(JOINT_COLUMNS, ("a list of V numbers in each row", is_joints))
+    check_kinds(schema, types, kinds)
+
+
+def check_kinds(schema: Any, types: Any, kinds: Mapping[str, ColumnType]) -> None:
+    """Reject columns that are missing, duplicated or of the wrong type."""
+    for name, (expected, fits) in kinds.items():
+        found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
+        if len(found) != 1 or not fits(found[0], types):
+            raise DataError(
+                f"column {name}: expected {expected}, got {', '.join(map(str, found)) or 'none'}",
+                hint=f"give the columns {', '.join(kinds)}, each once",
+            )
+
+
+def check_nulls(column: Any, name: str) -> None:
+    """Reject nulls in a column that needs a value in every row."""
+    if column.null_count:
+        raise DataError(
+            f"column {name}: expected a value in every row, got {column.null_count} empty ones",
+            hint="leave out rows without one",
+        )
+
+
+def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct names in a dictionary-encoded text column, and the index of each row's name."""
+    names = column.dictionary.to_pylist()
+    for name in names:
+        check_name(name)
+    return names, column.indices.to_numpy()
+
+
+def is_text(kind: Any, types: Any) -> bool:
+    """Whether a type is text, or categories of text."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def is_whole(kind: Any, types: Any) -> bool:
+    """Whether a type is an integer."""
+    return types.is_integer(kind)
+
+
+def is_joints(kind: Any, types: Any) -> bool:
+    """Whether a type is a list of numbers."""
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
+
+
+@contextmanager
+def open_parquet(
+    source: Path | BinaryIO,
+    columns: Sequence[str],
+    *,
+    texts: Sequence[str],
+    feature: str,
+    extra: str,
+) -> Iterator[Checked]:
+    """Open the given columns of a Parquet file; strings in `texts` columns are stored once each."""
+    _, parquet = pyarrow_of(feature, extra)
+    with _parquet(parquet, source, texts) as file:
+        size = source.stat().st_size if isinstance(source, Path) else source.seek(0, SEEK_END)
+        yield Checked(file, columns, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A Parquet file whose footer is checked, read one row group at a time."""
+
+    file: Any
+    """A `pyarrow.parquet.ParquetFile`."""
+    columns: Sequence[str]
+    size: int
+    """Size of the file in bytes."""
+
+    def __post_init__(self) -> None:
+        """Reject a footer that declares too much, before any page is read."""
+        most, claimed = bounded.most_unpacked(self.size), 0
+        for group in range(self.file.metadata.num_row_groups):
+            n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
+            for chunk in self._chunks(group):
+                name, _, inner = chunk.path_in_schema.partition(".")
+                if chunk.num_values < 0 or (chunk.num_values > n_rows and not inner):
+                    raise _damaged(f"column {name}: {chunk.num_values:,} values in {n_rows:,} rows")
+                check_joints(-(-chunk.num_values // n_rows))
+                if "DELTA_BYTE_ARRAY" in chunk.encodings:  # a few bytes for a name of any length
+                    raise DataError(
+                        f"column {name}: expected plain or dictionary encoding, got "
+                        "DELTA_BYTE_ARRAY",
+                        hint="write the file again with another encoding",
+                    )
+                claimed += max(VALUE_BYTES * chunk.num_values, chunk.total_uncompressed_size)
+        if claimed > most:
+            raise DataError(
+                f"expected rows of up to {most / 1e6:,.0f} MB in a file of {self.size:,} bytes, "
+                "got more",
+                hint="write the file again without compression and dictionaries",
+            )
+
+    def batches(self, rows: int, *, threads: bool = True) -> Iterator[Any]:
+        """Yield batches of up to `rows` rows; fewer if the rows are long."""
+        for group in range(self.file.metadata.num_row_groups):
+            n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
+            longest = max((chunk.num_values for chunk in self._chunks(group)), default=0)
+            each = max(-(-longest // n_rows), 1)
+            yield from self.file.iter_batches(
+                batch_size=max(min(rows, BATCH_VALUES // each), 1),
+                row_groups=[group],
+                columns=list(self.columns),
+                use_threads=threads,
+            )
+
+    def _chunks(self, group: int) -> Iterator[Any]:
+        """The column chunks of the selected columns."""
+        about = self.file.metadata.row_group(group)
+        for number in range(about.num_columns):
+            chunk = about.column(number)
+            if chunk.path_in_schema.partition(".")[0] in self.columns:
+                yield chunk
+
+
+def read_metadata(source: Path | BinaryIO, *, feature: str, extra: str) -> dict[bytes, bytes]:
+    """The key-value metadata of a file."""
+    _, parquet = pyarrow_of(feature, extra)
+    with _parquet(parquet, source, ()) as file:
+        return dict(file.metadata.metadata or {})
+
+
+@contextmanager
+def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]:
+    """Convert errors of Arrow into a `DataError` that says what was expected."""
+    pyarrow, _ = pyarrow_of(feature, extra)
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"expected {expected}, got: {reason}",
+            hint="check the path; if the file is truncated or damaged, write or copy it again",
+        ) from error
+
+
+def pyarrow_of(feature: str, extra: str) -> tuple[Any, Any]:
+    """Import `pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
+    try:
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError(feature, extra) from error
+    return pyarrow, pyarrow.parquet
+
+
+def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
+    with opened(source) as (header, parts):
+        seen: set[str] = set()
+        n_frames = n_poses = 0
+        for name, tracks in _grouped(parts):
+            check_new(name, seen)
+            clip = clip_of(name, tracks, header, fps)
+            n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
+            if header is None:  # otherwise `opened` checked the declared total
+                check_frames(n_frames, n_poses)
+            yield clip
+        for name in header.clips if header else ():
+            if name not in seen:
+                yield clip_of(name, (), header, fps)
+
+
+def _write(
+    first: Clip, others: Iterable[Clip], file: Path | BinaryIO, origin: Mapping[str, object]
+) -> None:
+    pyarrow, parquet = pyarrow_of(*WRITING)
+    header = Header(first.skeleton, {}, {**origin})
+    schema = row_schema(first.skeleton.V, pyarrow)
+    with parquet.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=["clip", "track"],
+        write_page_checksum=True,
+    ) as writer:
+        for group in row_groups(chain([first], others), header, schema, pyarrow):
+            writer.write_table(group, row_group_size=ROWS_AT_ONCE)
+        writer.add_key_value_metadata({METADATA_KEY: encode(header)})
+
+
+def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:
+    """Pass rows through; errors while reading become `DataError`."""
+    with _readable():
+        yield from parts
+
+
+def _readable() -> AbstractContextManager[None]:
+    return as_data_errors("a Parquet file of tracks", **EXTRA)
+
+
+def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
+    """Yield the tracks of each clip, which may span many row groups."""
+    for name, group in groupby(parts, key=lambda part: part[0]):
+        try:
+            yield name, PoseRows.joined([rows for _, rows in group]).tracks()
+        except DataError as error:
+            raise error.located(f"clip {name!r}") from error
 
 
 def _enter(clip: Clip, header: Header) -> None:
@@ -229,3 +510,70 @@ def _enter(clip: Clip, header: Header) -> None:
             hint="write clips of different skeletons into different files",
         )
     header.clips[clip.name] = ClipFacts(clip.fps, clip.n_frames)
+
+
+def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
+    """Yield the runs of rows within one batch."""
+    for name in ("clip", "track", "frame"):
+        check_nulls(batch.column(name), name)
+    names, codes = named(batch.column("clip"))
+    track = batch.column("track").cast(pyarrow.int64()).to_numpy()
+    frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
+
+    def where(row: int) -> str:
+        return f"clip {names[codes[row]]!r}, track {track[row]}, frame {frame[row]}"
+
+    x, y, confidence = (
+        _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
+    )
+    rows = PoseRows(track, frame, np.stack([x, y], axis=-1), confidence)
+    for run in _runs(codes):
+        yield names[codes[run.start]], rows[run]
+
+
+def _joints(
+    column: Any, name: str, n_joints: int, where: Callable[[int], str], pyarrow: Any
+) -> NDArray[np.float32]:
+    """A column of lists as an array, `(n, V)`; `where` names a row for the error."""
+    values = column.flatten().cast(pyarrow.float32(), safe=False)
+    if name == "confidence":
+        values = values.fill_null(math.nan)  # pandas writes a NaN inside a list as null
+    lengths = pyarrow.compute.list_value_length(column).fill_null(0).to_numpy()
+    wrong = np.flatnonzero((lengths != n_joints) | (lengths == 0))
+    if values.null_count and not len(wrong):
+        wrong = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)) // n_joints
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where(row)}: expected {n_joints or 'some'} numbers in {name}, "
+            f"got {reprlib.repr(column[row].as_py())}",
+            hint="give one number per joint",
+        )
+    return values.to_numpy().reshape(len(column), n_joints)
+
+
+def _runs(keys: NDArray[np.int64]) -> Iterator[slice]:
+    """Slices of consecutive rows with the same key."""
+    changes = np.flatnonzero(np.diff(keys)) + 1
+    bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []
+    return (slice(first, end) for first, end in pairwise(bounds))
+
+
+def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any:
+    options: dict[str, Any] = {
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+        "buffer_size": BUFFER,
+        "thrift_container_size_limit": MAX_LISTED,
+    }
+    about = parquet.ParquetFile(source, **options).metadata
+    paths = {about.schema.column(number).path for number in range(about.num_columns)}
+    there = [name for name in texts if name in paths]  # missing columns are reported elsewhere
+    return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
+
+
+def _damaged(got: str) -> DataError:
+    return DataError(
+        f"expected a footer that fits the rows, got {got}",
+        hint="the file is damaged; write or copy it again",
+    )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.formats import files, limits
+from stepvad.formats.reading import check_frames, children, read_bytes, unreadable
 from stepvad.poses import Clip, Track, n_frames_of
 from stepvad.skeletons import COCO17
 
@@ -34,16 +34,16 @@ def clip_names(directory: Path) -> list[str]:
     try:
         names = sorted(entry.name for entry in directory.iterdir() if entry.is_dir())
     except OSError as error:
-        raise files.unreadable(directory, error) from error
+        raise unreadable(directory, error) from error
     return [name for name in names if not name.startswith(".")]
 
 
 def read_clip(directory: Path, *, fps: float) -> Clip:
     """One clip; it ends with its last pose."""
-    people = [_person(path) for path in files.children(directory, suffixes=(".csv",))]
+    people = [_person(path) for path in children(directory, suffixes=(".csv",))]
     tracks = sorted((track for track in people if len(track)), key=lambda track: track.id)
     try:
-        limits.check_frames(n_frames_of(tracks), sum(map(len, tracks)))
+        check_frames(n_frames_of(tracks), sum(map(len, tracks)))
         return Clip(directory.name, fps, n_frames_of(tracks), tuple(tracks), COCO17)
     except DataError as error:
         raise error.located(str(directory)) from error
@@ -80,7 +80,7 @@ def _person(path: Path) -> Track:
 def _lines(path: Path) -> NDArray[np.float64]:
     """The numbers of a file, `(n, 35)`."""
     n_columns = 1 + 2 * COCO17.V
-    text = files.read_bytes(path, most=MAX_BYTES).decode("ascii", errors="replace")
+    text = read_bytes(path, most=MAX_BYTES).decode("ascii", errors="replace")
     if not text.strip():
         return np.empty((0, n_columns))
     try:

@@ -1,19 +1,21 @@
-"""AlphaPose tracked-person JSON and PoseLift's variant of it."""
+"""Poses in the JSON of AlphaPose, PoseLift, COCO, OpenPose and ultralytics."""
 
 from __future__ import annotations
 
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.formats import Format, read_clip, read_clips, write_clip
+from stepvad.formats import Format, clip_files, read_clip, read_clips, write_clip
 from stepvad.poses import Clip
-from stepvad.skeletons import COCO17
-from tests.formats.examples import clip, empty_clip, joints, pose, same, track, write_json
+from stepvad.skeletons import BODY25, COCO17
+from tests.formats.examples import clip, empty_clip, joints, pose, result, same, track, write_json
+from tests.test_interop import openpose, summary, walker
 
 SHANGHAITECH = "01_0014_alphapose_tracked_person.json"
 UBNORMAL = "abnormal_scene_1_scenario_1_alphapose_tracked_person.json"
@@ -254,3 +256,189 @@ def test_poselift_is_read_whole(data_dir: Path) -> None:
         highest = np.array([t.keypoints.max(axis=(0, 1)) for c in clips for t in c.tracks])
         assert highest[:, 0].max() > 1080  # wider than the picture is high: x stands first
         assert highest[:, 1].max() <= 1080
+
+
+def coco_error(tmp_path: Path, document: object) -> str:
+    path = write_json(tmp_path / "clip.json", document)
+    with pytest.raises(DataError) as caught:
+        read_clip(path, format="coco")
+    assert caught.value.problem.startswith(str(path))
+    assert caught.value.hint
+    return caught.value.problem
+
+
+def test_results_become_tracks(tmp_path: Path) -> None:
+    document = [result(9, 4, first=9), result(3, 4, first=3), result(3, 1)]
+    found = read_clip(write_json(tmp_path / "lobby.json", document))
+    assert (found.name, found.fps, found.n_frames) == ("lobby", None, 10)
+    assert [track.id for track in found.tracks] == [1, 4]
+    assert found.tracks[1].frames.tolist() == [3, 9]
+    assert found.tracks[1].keypoints[:, 0].tolist() == [[3, 4], [9, 10]]
+    assert found.tracks[1].confidence[:, 0].tolist() == [5, 11]
+
+
+@pytest.mark.parametrize(
+    ("image_id", "frame"),
+    [(12, 12), (12.0, 12), ("12", 12), ("000012.jpg", 12), ("cam3/4_frame_0012.png", 12)],
+)
+def test_a_frame_is_a_number_or_in_a_file_name(
+    tmp_path: Path, image_id: object, frame: int
+) -> None:
+    found = read_clip(write_json(tmp_path / "clip.json", [result(image_id, 0)]))
+    assert found.tracks[0].frames.tolist() == [frame]
+
+
+@pytest.mark.parametrize("key", ["track_id", "idx", "id"])
+def test_a_track_id_has_three_names(tmp_path: Path, key: str) -> None:
+    document = result(0, None) | {key: 7}
+    assert read_clip(write_json(tmp_path / "clip.json", [document])).tracks[0].id == 7
+
+
+def test_the_track_id_wins_over_other_ids(tmp_path: Path) -> None:
+    document = result(0, 7) | {"idx": 8, "id": 9}
+    assert read_clip(write_json(tmp_path / "clip.json", [document])).tracks[0].id == 7
+
+
+def test_a_list_without_results_is_an_empty_clip(tmp_path: Path) -> None:
+    assert read_clip(write_json(tmp_path / "clip.json", [])).tracks == ()
+
+
+def test_without_track_ids_the_remedy_is_to_track(tmp_path: Path) -> None:
+    document = result(0, 1)
+    del document["track_id"]
+    path = write_json(tmp_path / "clip.json", [document])
+    with pytest.raises(DataError, match="run a tracker over the poses first"):
+        read_clip(path)
+
+
+@pytest.mark.parametrize("track_id", [-1, 1.5, True, "a", [1], 10**30])
+def test_track_ids_are_whole_numbers(tmp_path: Path, track_id: object) -> None:
+    said = coco_error(tmp_path, [result(0, 1), result(0, track_id)])
+    assert "result 1: expected a whole number, 0 or more, as track_id, got " in said
+
+
+@pytest.mark.parametrize("image_id", [None, -1, 0.5, False, "picture.jpg", 10**9, "1" * 30, {}])
+def test_image_ids_are_frames(tmp_path: Path, image_id: object) -> None:
+    said = coco_error(tmp_path, [result(image_id, 5)])
+    assert "track 5, result 0: expected image_id as a frame number from 0 to 100000000" in said
+
+
+def test_other_things_are_refused(tmp_path: Path) -> None:
+    assert "expected a list of keypoint results, got an object" in coco_error(tmp_path, {})
+    assert "result 0: expected an object with keypoints, got null" in coco_error(tmp_path, [None])
+    (tmp_path / "twice.json").write_text('[{"id": 1, "id": 2}]')
+    with pytest.raises(DataError, match=r"result 0: expected an object.*got 'id' twice"):
+        read_clip(tmp_path / "twice.json")
+
+
+def test_poses_are_checked_as_alphapose_poses_are(tmp_path: Path) -> None:
+    assert "track 5, frame 3: expected three numbers for each joint, got 0 numbers" in coco_error(
+        tmp_path, [result(3, 5) | {"keypoints": []}]
+    )
+    assert "track 5, frame 3: expected keypoints as a list of numbers, got null" in coco_error(
+        tmp_path, [result(3, 5) | {"keypoints": None}]
+    )
+    assert "track 5, frame 3: expected one pose per frame, got more" in coco_error(
+        tmp_path, [result(3, 5), result("003.jpg", 5)]
+    )
+
+
+def write_openpose(directory: Path, n_frames: int = 20, **options: Any) -> Path:
+    directory.mkdir()
+    for frame in range(n_frames):
+        name = f"{directory.name}_{frame:012}_keypoints.json"
+        write_json(directory / name, openpose(frame, **options))
+    return directory
+
+
+def test_a_directory_of_openpose_is_one_clip_of_tracked_people(tmp_path: Path) -> None:
+    folder = write_openpose(tmp_path / "lobby")
+    (folder / "lobby_000000000007_keypoints.json").unlink()
+    write_json(folder / "lobby_000000000008_keypoints.json", {"version": 1.3, "people": []})
+    write_json(folder / ".hidden_000000000030_keypoints.json", {})
+    clip = read_clip(folder, fps=25)
+    assert (clip.name, clip.fps, clip.n_frames, clip.skeleton) == ("lobby", 25, 20, BODY25)
+    (track,) = clip.tracks
+    assert track.frames.tolist() == [*range(7), *range(9, 20)]
+    assert track.keypoints[-1, 1].tolist() == [100 + 2 * 19 + 6, 59]
+    assert clip_files(folder) == clip_files(folder, format="openpose") == [folder]
+
+
+def test_directories_of_openpose_stand_beside_other_files(tmp_path: Path) -> None:
+    write_openpose(tmp_path / "b")
+    write_json(tmp_path / "a.json", {"1": {"0": pose()}})
+    (tmp_path / "c").mkdir()
+    assert [clip.name for clip in read_clips(tmp_path)] == ["a", "b"]
+    assert [clip.name for clip in read_clips(tmp_path, format="openpose")] == ["b"]
+    assert [clip.name for clip in read_clips(tmp_path, format="alphapose")] == ["a"]
+
+
+def test_ids_of_openpose_are_kept(tmp_path: Path) -> None:
+    folder = write_openpose(tmp_path / "lobby", 3, person_id=6)
+    assert [track.id for track in read_clip(folder).tracks] == [6]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("other_000000000003_keypoints.json", "expected one file for frame 3, got another"),
+        ("lobby_keypoints.json", "expected a frame number before _keypoints.json, got none"),
+        ("lobby_999999999999_keypoints.json", "expected up to 10,000"),
+    ],
+)
+def test_files_that_are_no_frames_of_one_video_are_refused(
+    name: str, problem: str, tmp_path: Path
+) -> None:
+    folder = write_openpose(tmp_path / "lobby", 5)
+    write_json(folder / name, openpose(3))
+    with pytest.raises(DataError, match=problem):
+        read_clip(folder)
+
+
+def test_a_wrong_frame_of_openpose_is_named(tmp_path: Path) -> None:
+    folder = write_openpose(tmp_path / "lobby", 2)
+    write_json(folder / "lobby_000000000002_keypoints.json", {"people": [{}]})
+    with pytest.raises(DataError, match=r"lobby_0+2_keypoints\.json: expected people, each with"):
+        read_clip(folder)
+
+
+def test_too_many_joints_of_openpose_are_refused(tmp_path: Path) -> None:
+    folder = write_openpose(tmp_path / "lobby", 1, joints=1001)
+    with pytest.raises(DataError, match="expected up to 1000 joints, got 1,001"):
+        read_clip(folder)
+
+
+def test_a_directory_without_files_of_openpose_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected files that end in _keypoints\.json, got none"):
+        clip_files(tmp_path, format="openpose")
+    file = write_json(tmp_path / "a.json", openpose(0))
+    with pytest.raises(DataError, match="expected a directory"):
+        read_clip(file, format="openpose")
+    with pytest.raises(DataError, match="give the directory of OpenPose's files"):
+        read_clip(file)
+
+
+@pytest.mark.parametrize("track_id", [4, None])
+def test_results_of_ultralytics_are_one_clip(track_id: int | None, tmp_path: Path) -> None:
+    frames = [[summary(n, track_id=track_id)] for n in range(20)]
+    frames[5] = []
+    clip = read_clip(write_json(tmp_path / "door.json", frames), fps=30)
+    assert (clip.name, clip.fps, clip.n_frames, clip.skeleton) == ("door", 30, 20, COCO17)
+    (track,) = clip.tracks
+    assert track.id == (track_id or 1)
+    assert track.frames.tolist() == [n for n in range(20) if n != 5]
+    np.testing.assert_allclose(track.keypoints[-1], walker(19), rtol=1e-6)
+    again = read_clip(tmp_path / "door.json", fps=30, format="ultralytics")
+    assert again.digest() == clip.digest()
+
+
+def test_results_that_are_no_frames_are_refused(tmp_path: Path) -> None:
+    one = write_json(tmp_path / "one.json", [summary(0)])
+    with pytest.raises(DataError, match="expected a list with a list of people for each frame"):
+        read_clip(one, format="ultralytics")
+    two = write_json(tmp_path / "two.json", [[summary(0)], [{"name": "person"}]])
+    with pytest.raises(DataError, match=r"two\.json: frame 1: expected people with keypoints"):
+        read_clip(two)
+    (tmp_path / "wide.json").write_text(json.dumps([[], [summary(0)], {}]))
+    with pytest.raises(DataError, match=r"wide\.json: expected a list with a list of people"):
+        read_clip(tmp_path / "wide.json")

@@ -1,0 +1,442 @@
+"""Poses in JSON: AlphaPose and PoseLift, COCO results, OpenPose and ultralytics (Sec. 4.1).
+
+AlphaPose's tracked persons, the format of ShanghaiTech, UBnormal and PoseLift, are
+`{person: {frame: {"keypoints": [x, y, confidence] * V, "scores": number}}}`; a person may also be
+a list of these frame tables. PoseLift stores (y, x, confidence) and a null score.
+
+COCO keypoint results with track ids, as trackers write them, are `[{"image_id": 7 or "000007.jpg",
+"category_id": 1, "keypoints": [x, y, confidence] * V, "score": number, "track_id": 3}, …]`; the
+track id may also be called `idx` or `id`.
+
+OpenPose writes a directory with one `<video>_<frame>_keypoints.json` per frame. Results of
+ultralytics are a list with `result.summary()` of each frame. People without ids are tracked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import interop, skeletons
+from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
+from stepvad.formats.reading import (
+    Repeated,
+    check_frames,
+    check_joints,
+    children,
+    described,
+    load_json,
+    unreadable,
+    whole_number,
+)
+from stepvad.interop import FramePoses
+from stepvad.poses import MAX_FRAME, Clip, Track, n_frames_of
+
+logger = logging.getLogger(__name__)
+AlphaPoseLayout = Literal["auto", "alphapose", "poselift"]
+ALPHAPOSE = "_alphapose_tracked_person"
+"""Suffix that the public releases put between a clip's name and `.json`."""
+
+TRACK_KEYS = ("track_id", "idx", "id")
+"""Keys that may hold the track id, in order of preference."""
+
+OPENPOSE = "_keypoints.json"
+"""How the names of OpenPose's files end."""
+_NOBODY = FramePoses.of([])
+
+Order = Literal["xyc", "yxc"]
+"""Order of a joint's three numbers: x, y and confidence, or y, x and confidence."""
+
+
+def parse_alphapose(
+    document: object, path: Path, *, layout: AlphaPoseLayout = "auto", fps: float | None
+) -> Clip:
+    """Build the clip from the parsed JSON of a file.
+
+    Under `auto`, a file in which every score is null is read as PoseLift, and this is logged.
+    Scores are the detector's and not bounded by 1, so they are never used as confidences.
+    """
+    people = list(_people(document))
+    order: Order = "xyc"
+    if layout == "poselift":
+        order = "yxc"
+    elif layout == "auto" and _all_scores_null(document):
+        logger.info(
+            "%s: every score is null, so joints are read as PoseLift gives them, (y, x, "
+            "confidence); choose format 'alphapose' if they are (x, y, confidence)",
+            path,
+        )
+        order = "yxc"
+    return clip_of(people, name=clip_name(path), fps=fps, order=order)
+
+
+def write_alphapose(clip: Clip, path: Path) -> None:
+    """Write a clip in AlphaPose's layout, which cannot store fps, length or joint names.
+
+    Clips do not keep the detection score; the mean confidence of the pose replaces it.
+    """
+    with replacing(path, DataError) as temporary, temporary.open("w", encoding="utf-8") as out:
+        # Not json.dump: it writes the same text ten times more slowly, without C.
+        out.write(json.dumps({_key(track): _frames(track) for track in clip.tracks}))
+
+
+def clip_name(path: Path) -> str:
+    """The name of a file's clip, following the naming of the public releases.
+
+    >>> clip_name(Path("01_0014_alphapose_tracked_person.json"))
+    '01_0014'
+    """
+    return path.stem.removesuffix(ALPHAPOSE)
+
+
+def parse_coco(document: object, path: Path, *, fps: float | None) -> Clip:
+    """Build the clip from the parsed JSON of a file; the file name names it.
+
+    The category and score of a result are ignored.
+    """
+    if not isinstance(document, list):
+        raise DataError(
+            f"expected a list of keypoint results, got {described(document)}",
+            hint="give COCO keypoint results, or name the format",
+        )
+    people: dict[int, PersonPoses] = {}
+    for at, result in enumerate(document):
+        track_id, frame, keypoints = _pose(at, result)
+        person = people.setdefault(track_id, PersonPoses(track_id, [], []))
+        person.frames.append(frame)
+        person.keypoints.append(keypoints)
+    return clip_of(list(people.values()), name=path.stem, fps=fps)
+
+
+def parse_ultralytics(document: object, path: Path, *, fps: float | None) -> Clip:
+    """Build the clip from the parsed JSON of a file; the file name names it."""
+    if not isinstance(document, list) or not all(isinstance(frame, list) for frame in document):
+        raise DataError(
+            f"expected a list with a list of people for each frame, got {described(document)}",
+            hint="write [result.summary() for result in results]",
+        )
+    frames = (
+        _parsed(interop.from_ultralytics, frame, f"frame {number}")
+        for number, frame in enumerate(document)
+    )
+    return _clip(frames, path.stem, fps, "")
+
+
+def is_ultralytics(document: object) -> bool:
+    """Whether parsed JSON is a list of frames, each a list of people."""
+    return isinstance(document, list) and bool(document) and isinstance(document[0], list)
+
+
+def read_openpose(directory: Path, *, fps: float | None) -> Clip:
+    """The clip of a directory; it is named like the directory."""
+    found: dict[int, FramePoses] = {}
+    for path in children(directory, suffixes=(OPENPOSE,)):
+        frame = _frame_of_file(path)
+        if frame in found:
+            raise DataError(
+                f"{path}: expected one file for frame {frame}, got another",
+                hint="give each video its own directory",
+            )
+        check_frames(frame + 1, len(found))
+        found[frame] = _parsed(interop.from_openpose, load_json(path), str(path))
+    frames = (found.get(n, _NOBODY) for n in range(max(found) + 1))
+    return _clip(frames, directory.name, fps, str(directory))
+
+
+def is_openpose(path: Path) -> bool:
+    """Whether a path is a directory that OpenPose wrote."""
+    return path.is_dir() and any(path.glob(f"[!.]*{OPENPOSE}"))
+
+
+def openpose_directories(path: Path) -> list[Path]:
+    """The directories in a directory that OpenPose wrote."""
+    try:
+        return [child for child in path.iterdir() if is_openpose(child)]
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PersonPoses:
+    """Poses of one person as read from JSON, in any order and not yet validated."""
+
+    track_id: int
+    frames: list[int]
+    keypoints: list[Any]
+
+
+def clip_of(
+    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
+) -> Clip:
+    """Build a clip of these people, sorted by track id, without those who have no pose.
+
+    Every pose must have as many joints as the first. 17 and 18 joints have names, see
+    `skeletons.of_size`. The clip ends with its last pose.
+    """
+    people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
+    lists = (keypoints for person in people for keypoints in person.keypoints)
+    n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
+    check_joints(n_values // 3)
+    tracks = tuple(_track(person, n_values, order) for person in people)
+    check_frames(n_frames_of(tracks), sum(map(len, tracks)))
+    skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
+    return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
+
+
+def _people(document: object) -> Iterator[PersonPoses]:
+    """Yield the persons of a file with their poses, not yet validated."""
+    if not isinstance(document, dict):
+        got = f"{document.key!r} twice" if isinstance(document, Repeated) else described(document)
+        raise DataError(
+            f"expected an object of tracked persons, each with its own id, got {got}",
+            hint="give AlphaPose's tracked-person JSON, or name the format",
+        )
+    for key, value in document.items():
+        track_id = whole_number(key)
+        if track_id is None:
+            raise DataError(
+                f"expected whole numbers as track ids, got {described(key)}",
+                hint="give AlphaPose's tracked-person JSON, name the format, or give the directory "
+                "of OpenPose's files",
+            )
+        yield _person(track_id, value if isinstance(value, list) else [value])
+
+
+def _person(track_id: int, tables: Iterable[object]) -> PersonPoses:
+    """Build one person from one or more tables of frames."""
+    frames: list[int] = []
+    poses: list[Any] = []
+    for table in tables:
+        if not isinstance(table, dict):
+            raise _not_frames(track_id, table)
+        frames += [_frame_of_key(track_id, key) for key in table]
+        poses += table.values()
+    try:
+        keypoints = [pose["keypoints"] for pose in poses]
+    except (KeyError, TypeError) as error:
+        raise _not_a_pose(track_id, frames, poses) from error
+    return PersonPoses(track_id, frames, keypoints)
+
+
+def _frame_of_key(track_id: int, key: str) -> int:
+    frame = whole_number(key)
+    if frame is None:
+        raise DataError(
+            f"track {track_id}, frame {described(key)}: expected a frame number from 0 to "
+            f"{MAX_FRAME}",
+            hint="number the frames from the start of the clip",
+        )
+    return frame
+
+
+def _not_frames(track_id: int, table: object) -> DataError:
+    """The error for a person whose value is not a table of frames."""
+    if isinstance(table, Repeated):
+        return DataError(
+            f"track {track_id}, frame {table.key}: expected one pose per frame, got more",
+            hint="keep one of them, or give the second person another track id",
+        )
+    return DataError(
+        f"track {track_id}: expected an object of frames, got {described(table)}",
+        hint="give each person its poses by frame number",
+    )
+
+
+def _not_a_pose(track_id: int, frames: list[int], poses: list[Any]) -> DataError:
+    """The error for the first pose without keypoints."""
+    frame, pose = next(
+        (frame, pose)
+        for frame, pose in zip(frames, poses, strict=True)
+        if not (isinstance(pose, dict) and "keypoints" in pose)
+    )
+    got = f"{pose.key!r} twice" if isinstance(pose, Repeated) else described(pose)
+    return DataError(
+        f"track {track_id}, frame {frame}: expected an object with keypoints, got {got}",
+        hint="give keypoints as x, y and confidence of every joint in one flat list",
+    )
+
+
+def _all_scores_null(document: Any) -> bool:
+    """Whether there are poses and every score is null; `_people` has validated the document."""
+    tables = [
+        table
+        for value in document.values()
+        for table in (value if isinstance(value, list) else [value])
+    ]
+    scores = {type(pose.get("scores", 0)) for table in tables for pose in table.values()}
+    return scores == {type(None)}
+
+
+def _key(track: Track) -> str:
+    """The person's key; readers accept only non-negative integers."""
+    if track.id < 0:
+        raise DataError(
+            f"track {track.id}: expected a track id of at least 0, got {track.id}",
+            hint="renumber the tracks, or write Parquet",
+        )
+    return str(track.id)
+
+
+def _frames(track: Track) -> dict[str, dict[str, object]]:
+    """The person's table of frames, as float64 so that every float32 is written exactly."""
+    joined = np.concatenate([track.keypoints, track.confidence[..., None]], axis=2)
+    keypoints = joined.reshape(len(track), -1).astype(np.float64).tolist()
+    scores = np.clip(np.nan_to_num(track.confidence), 0, 1).mean(axis=1).tolist()
+    return {
+        f"{frame:04d}": {"keypoints": values, "scores": score}
+        for frame, values, score in zip(track.frames.tolist(), keypoints, scores, strict=True)
+    }
+
+
+def _pose(at: int, result: object) -> tuple[int, int, object]:
+    """Track id, frame and keypoints of the result at index `at`."""
+    if not isinstance(result, dict):
+        got = f"{result.key!r} twice" if isinstance(result, Repeated) else described(result)
+        raise DataError(
+            f"result {at}: expected an object with keypoints, got {got}",
+            hint="give one object per person and frame",
+        )
+    key = next((key for key in TRACK_KEYS if result.get(key) is not None), None)
+    if key is None:
+        raise DataError(
+            f"result {at}: expected a track id under {', '.join(TRACK_KEYS)}, got none",
+            hint="run a tracker over the poses first",
+        )
+    track_id = whole_number(result[key])
+    if track_id is None:
+        raise DataError(
+            f"result {at}: expected a whole number, 0 or more, as {key}, "
+            f"got {described(result[key])}",
+            hint="leave out poses that the tracker did not assign",
+        )
+    frame = _frame_of_image(result.get("image_id"))
+    if frame is None or frame > MAX_FRAME:
+        raise DataError(
+            f"track {track_id}, result {at}: expected image_id as a frame number from 0 to "
+            f"{MAX_FRAME} or a file name with one, got {described(result.get('image_id'))}",
+            hint="name the images by frame number",
+        )
+    return track_id, frame, result.get("keypoints")
+
+
+def _frame_of_image(image_id: object) -> int | None:
+    """A frame number, or the last number in a file name: 12 for `cam3/frame_0012.jpg`."""
+    if not isinstance(image_id, str):
+        return whole_number(image_id)
+    numbers = re.findall("[0-9]+", PurePosixPath(image_id).stem)
+    return whole_number(numbers[-1]) if numbers else None
+
+
+def _clip(frames: Iterable[FramePoses], name: str, fps: float | None, where: str) -> Clip:
+    try:
+        return interop.clip_from_frames(frames, name, fps=fps)
+    except DataError as error:
+        raise error.located(where) if where else error from error
+
+
+def _parsed(read: Callable[[Any], FramePoses], document: object, where: str) -> FramePoses:
+    """The people of one frame; errors name it."""
+    try:
+        people = read(document)
+        check_joints(people.skeleton.V)
+    except DataError as error:
+        raise error.located(where) from error
+    return people
+
+
+def _frame_of_file(path: Path) -> int:
+    """The frame that a file is of: 12 for `lobby_000000000012_keypoints.json`."""
+    digits = re.findall("[0-9]+", path.name.removesuffix(OPENPOSE))
+    number = whole_number(digits[-1]) if digits else None
+    if number is None:
+        raise DataError(
+            f"{path}: expected a frame number before {OPENPOSE}, got none",
+            hint="name the files as OpenPose does",
+        )
+    return number
+
+
+def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
+    """Validate a person's poses and sort them by frame."""
+    _check_keypoints(person, n_values)
+    frames = np.array(person.frames, dtype=np.int64)
+    in_order = np.argsort(frames, kind="stable")
+    frames = frames[in_order]
+    _check_distinct(person.track_id, frames)
+    try:
+        values = np.array(person.keypoints, dtype=np.float64)
+    except OverflowError as error:
+        raise _too_large(person) from error
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, which Track rejects
+        poses = values.astype(np.float32).reshape(len(frames), -1, 3)[in_order]
+    x, y = (0, 1) if order == "xyc" else (1, 0)
+    return Track(person.track_id, frames, poses[..., [x, y]], poses[..., 2])
+
+
+def _check_keypoints(person: PersonPoses, n_values: int) -> None:
+    """Check all poses at once, and search for the invalid one only if that fails."""
+    lists = person.keypoints
+    if (
+        set(map(type, lists)) == {list}
+        and set(map(len, lists)) == {n_values}
+        and n_values % 3 == 0
+        and set(map(type, chain.from_iterable(lists))) <= {int, float}
+        and n_values > 0
+    ):
+        return
+    for frame, keypoints in zip(person.frames, lists, strict=True):
+        problem = _problem(keypoints, n_values)
+        if problem:
+            raise DataError(
+                f"track {person.track_id}, frame {frame}: {problem}",
+                hint="give x, y and confidence of every joint in one flat list",
+            )
+
+
+def _problem(keypoints: object, n_values: int) -> str:
+    """Describe the problem with the keypoints of one pose; empty if valid."""
+    if not isinstance(keypoints, list):
+        return f"expected keypoints as a list of numbers, got {described(keypoints)}"
+    if len(keypoints) == 0 or len(keypoints) % 3:
+        return f"expected three numbers for each joint, got {len(keypoints)} numbers"
+    if len(keypoints) != n_values:
+        return f"expected {n_values} numbers, as in the first pose, got {len(keypoints)}"
+    for at, value in enumerate(keypoints):
+        if type(value) not in (int, float):
+            return f"expected a number at place {at} of keypoints, got {described(value)}"
+    return ""
+
+
+def _too_large(person: PersonPoses) -> DataError:
+    """The error for an integer too large for a float."""
+    frame = next(
+        frame
+        for frame, keypoints in zip(person.frames, person.keypoints, strict=True)
+        if max(map(abs, keypoints)) > sys.float_info.max
+    )
+    return DataError(
+        f"track {person.track_id}, frame {frame}: expected numbers in pixels, got one above 1e308",
+        hint="the file may be damaged; write it again",
+    )
+
+
+def _check_distinct(track_id: int, frames: NDArray[np.int64]) -> None:
+    """Reject two poses of one person in the same frame; `frames` are sorted."""
+    repeated = np.flatnonzero(np.diff(frames) == 0)
+    if len(repeated):
+        frame = frames[repeated[0]]
+        raise DataError(
+            f"track {track_id}, frame {frame}: expected one pose per frame, got more",
+            hint="keep one of them, or give the second person another track id",
+        )
