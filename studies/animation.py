@@ -25,7 +25,7 @@ from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
 from stepvad.incidents.events import changes_of
 from stepvad.intake import demo
-from stepvad.video.drawing import Colour, ColourScale, mixed
+from stepvad.video.timeline import Colour, ColourScale, mixed
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 FIRST, LAST, STILL = 38, 142, 114

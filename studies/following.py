@@ -21,11 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.video.extract import MIN_CONFIDENCE, follow
+from stepvad.video.extract import MIN_CONFIDENCE, FoundPeople, follow
 from stepvad.video.following import Follower, Moment, look
-from stepvad.video.parts import FoundPeople
-from stepvad.video.people import NOBODY, extents
-from stepvad.video.pose import PoseEstimator, open_estimator
+from stepvad.video.people import NOBODY, PoseEstimator, extents, open_estimator
 from stepvad.video.source import Frame, VideoFile
 
 FIRST_S = 2.0

@@ -182,7 +182,7 @@ def _extraction(
     if not any(clip.is_video for clip in chosen.used()):
         return None
     from stepvad.intake.recordings import ExtractionSettings
-    from stepvad.video.engine import choose_engine
+    from stepvad.video.networks import choose_engine
 
     return ExtractionSettings.of(
         poses,

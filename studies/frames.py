@@ -31,8 +31,7 @@ from stepvad.settings.sections import CameraSettings, PoseSettings, SiteSettings
 from stepvad.supervision.process import ChildPipe, SupervisedProcess
 from stepvad.supervision.stages import Supervisor
 from stepvad.video.people import LastPoses, People, no_boxes
-from stepvad.video.pixels import Image
-from stepvad.video.source import Frame
+from stepvad.video.source import Frame, Image
 from studies.figures import cpu_s
 
 SIZE = (1920, 1080)

@@ -26,16 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.model.runtime.engines import RunGraph
-from stepvad.video.detection import PersonDetector
-from stepvad.video.engine import PoseEngine, choose_engine
 from stepvad.video.extract import MIN_CONFIDENCE
 from stepvad.video.following import Follower, Moment, look
-from stepvad.video.keypoints import PoseNetwork
-from stepvad.video.networks import CROPS, ImageNetwork, open_network
-from stepvad.video.people import Boxes, People, iou
-from stepvad.video.pixels import Image
-from stepvad.video.pose import TopDown
-from stepvad.video.source import Frame, VideoFile
+from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, choose_engine, open_network
+from stepvad.video.people import Boxes, People, PersonDetector, PoseNetwork, TopDown, iou
+from stepvad.video.source import Frame, Image, VideoFile
 from stepvad.video.tracker import Tracker
 
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000

@@ -20,10 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.video.extract import MIN_CONFIDENCE, extract_file
-from stepvad.video.parts import Parts
-from stepvad.video.people import People, iou
-from stepvad.video.pose import open_estimator
+from stepvad.video.extract import MIN_CONFIDENCE, Parts, extract_file
+from stepvad.video.people import People, iou, open_estimator
 from stepvad.video.source import VideoFile
 from stepvad.video.tracker import Tracker
 

@@ -41,7 +41,7 @@ from stepvad.site.learning.versions import Learned
 from stepvad.site.mark_follower import MarksFile
 from stepvad.site.notifications.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notifications.sending_child import Answer, PushRequest, Task
-from stepvad.video.parts import PartSettings
+from stepvad.video.extract import PartSettings
 from stepvad.web.identity import Session, SessionsFile
 from tests.site.records import explanation, record
 

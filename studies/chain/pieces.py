@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepvad.intake.recordings import FileSource
-from stepvad.video.extract import ALL_FRAMES, FrameRange
-from stepvad.video.parts import PartOrigin
+from stepvad.video.extract import ALL_FRAMES, FrameRange, PartOrigin
 from stepvad.video.source import Frame, VideoFile
 
 

@@ -23,10 +23,9 @@ from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sour
 from stepvad.progress import silent
 from stepvad.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17
-from stepvad.video.engine import choose_engine
-from stepvad.video.extract import MIN_CONFIDENCE, ExtractionOptions, FrameRange
+from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions, FrameRange
 from stepvad.video.models import DETECTOR, POSE
-from stepvad.video.parts import PART_FRAMES
+from stepvad.video.networks import choose_engine
 from stepvad.windows import cut
 from tests.cli.conftest import Command
 from tests.video import graphs

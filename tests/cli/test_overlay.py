@@ -18,7 +18,7 @@ from stepvad.formats.labels import shanghaitech
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
-from stepvad.video import writing
+from stepvad.video import overlay
 from stepvad.video.timeline import TRUTH
 from tests.cli.conftest import Command
 from tests.video.clips import write_video
@@ -239,7 +239,7 @@ def test_a_clip_too_short_for_scores_is_drawn_in_grey(
 def test_without_an_encoder_nothing_is_begun(
     stepvad: Command, model: Path, poses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ENCODER", "libnothing")
+    monkeypatch.setattr(overlay, "ENCODER", "libnothing")
     run = stepvad("overlay", model, poses, "-o", tmp_path / "a.mp4")
     assert run.code == 1
     assert "expected PyAV with the encoder libnothing" in run.err

@@ -31,7 +31,7 @@ from stepvad.poses import Clip
 from stepvad.settings.file import describe, load
 from stepvad.site.store.restore import restore
 from stepvad.supervision.limits import limited_memory
-from stepvad.video.parts import Parts
+from stepvad.video.extract import Parts
 from tests.formats.examples import check_clip
 from tests.fuzz.seeds import CONFIG, V, clip, shard
 

@@ -35,7 +35,7 @@ from stepvad.poses import Clip, Pose, Track
 from stepvad.progress import silent
 from stepvad.site.store.eventstore import Store
 from stepvad.skeletons import of_size
-from stepvad.video.parts import FoundPeople, Parts
+from stepvad.video.extract import FoundPeople, Parts
 from stepvad.video.people import Boxes, People
 from tests.evaluation import trajectories
 from tests.fleet.messages import body, event, over

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepvad.intake.frame_buffers import BufferPool, SharedImage, map_images, place_images
 from stepvad.supervision.process import SupervisedProcess
-from stepvad.video.pixels import Image
+from stepvad.video.source import Image
 
 
 @contextmanager

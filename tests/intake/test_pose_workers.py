@@ -24,7 +24,7 @@ from stepvad.settings.file import load
 from stepvad.settings.sections import PoseSettings
 from stepvad.supervision.process import ChildPipe, SupervisedProcess
 from stepvad.video.people import Boxes, LastPoses, People
-from stepvad.video.pixels import Image
+from stepvad.video.source import Image
 from tests.intake.pools import grey, running, write
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.servers import SLOWER, wait_until

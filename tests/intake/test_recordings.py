@@ -8,7 +8,7 @@ import pytest
 
 from stepvad.errors import StepvadError
 from stepvad.intake.recordings import CameraSource, FileSource, open_sources
-from stepvad.video.device import Device
+from stepvad.video.camera import Device
 from stepvad.video.extract import FrameRange
 
 WHOLE = FrameRange()

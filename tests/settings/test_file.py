@@ -10,7 +10,7 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.settings.file import SiteSettings, describe, load, secret
-from stepvad.video.device import Device
+from stepvad.video.camera import Device
 from tests.pages import ROOT
 
 GOOD = """\

@@ -12,7 +12,7 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.intake import demo
 from stepvad.settings.file import SiteSettings, describe, load
 from stepvad.site.checking import check
-from stepvad.video.tls import CameraTls
+from stepvad.video.url import CameraTls
 from tests.site.sites import camera
 from tests.video.servers import CANARY, shows_nothing
 from tests.video.tls_servers import make_certificates

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.video.camera import Camera, StateChange, _CapturedLog
-from stepvad.video.device import Device, device_of, is_device
+from stepvad.video.camera import Camera, Device, StateChange, _CapturedLog, device_of, is_device
 from stepvad.video.source import BOUNDED, Frame, video_stream
 from stepvad.video.url import Url
 from tests.video.clips import N_FRAMES, write_video

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.video.camera import Camera, StateChange
-from stepvad.video.tls import CameraTls
-from stepvad.video.url import Url
+from stepvad.video.url import CameraTls, Url
 from tests.video.clips import write_video
 from tests.video.servers import SLOWER, RtspServer, has_rtsp_server, wait_until
 from tests.video.tls_servers import make_certificates, wrapped

@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from stepvad.video.cleaning import cleaned
-from stepvad.video.detection import PersonDetector
-from stepvad.video.engine import PoseEngine
-from stepvad.video.keypoints import PoseNetwork
-from stepvad.video.networks import CROPS, ImageNetwork, open_network
-from stepvad.video.people import Boxes
+from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, open_network
+from stepvad.video.people import Boxes, PersonDetector, PoseNetwork
 from tests.video import graphs
-from tests.video.test_pose import models, street
+from tests.video.test_people import models, street
 
 FAR = np.iinfo(np.int64).max
 

@@ -18,21 +18,21 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip
 from stepvad.progress import Progress
 from stepvad.skeletons import COCO17
-from stepvad.video import parts as parts_module
+from stepvad.video import extract as parts_module
 from stepvad.video.camera import Camera, CameraCounts
 from stepvad.video.extract import (
     Extraction,
     ExtractionOptions,
+    FoundPeople,
     FrameRange,
+    PartOrigin,
+    Parts,
     extract_camera,
     extract_file,
     follow,
 )
-from stepvad.video.footage import footage_digest, open_footage
-from stepvad.video.parts import FoundPeople, PartOrigin, Parts
-from stepvad.video.people import Boxes, People
-from stepvad.video.pixels import Image
-from stepvad.video.pose import PoseEstimator
+from stepvad.video.people import Boxes, People, PoseEstimator
+from stepvad.video.source import Image, footage_digest, open_footage
 from stepvad.windows import cut
 from tests.files.unreadable import REASON, unreadable
 from tests.video.clips import (

@@ -12,16 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.video import parts as parts_module
-from stepvad.video.extract import Extraction, ExtractionOptions, extract_file
-from stepvad.video.following import Follower, Moment, look
-from stepvad.video.glitches import LONGEST_S, LastGood
-from stepvad.video.neighbours import keep_to_own_body, on_neighbour
-from stepvad.video.parts import Parts
+from stepvad.video import extract as parts_module
+from stepvad.video.extract import Extraction, ExtractionOptions, Parts, extract_file
+from stepvad.video.following import Follower, Moment, keep_to_own_body, look, on_neighbour
 from stepvad.video.people import NOBODY, Boxes, LastPoses, People, extents
-from stepvad.video.pixels import Image
-from stepvad.video.source import VideoFile
-from stepvad.video.tracker import Tracker
+from stepvad.video.source import Image, VideoFile
+from stepvad.video.tracker import LONGEST_GLITCH_S, LastGood, Tracker
 from tests.video.clips import write_images
 
 FPS = 10
@@ -422,7 +418,7 @@ def test_a_pose_out_of_line_is_refused_for_a_while(other: Pose) -> None:
     assert not good.accepts(other, 10.1)
     assert good.accepts(standing(103), 10.2)
     assert not good.accepts(other, 10.3)
-    assert good.accepts(other, 10.2 + LONGEST_S + 0.1)
+    assert good.accepts(other, 10.2 + LONGEST_GLITCH_S + 0.1)
     assert good.accepts(other, 10.8)
 
 

@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.poses import Clip, Track
-from stepvad.video.drawing import (
-    RAMP,
-    TRACKS,
-    UNSCORED,
-    Colour,
-    ColourScale,
-    chip,
-    ink_on,
-    ramp,
-    track_colours,
-)
 from stepvad.video.overlay import (
     LEAST_RED,
     Overlay,
@@ -34,9 +23,19 @@ from stepvad.video.overlay import (
     scale_of,
     video_size,
 )
-from stepvad.video.pixels import Image
-from stepvad.video.source import VideoFile
-from stepvad.video.timeline import ShownFrames
+from stepvad.video.source import Image, VideoFile
+from stepvad.video.timeline import (
+    RAMP,
+    TRACKS,
+    UNSCORED,
+    Colour,
+    ColourScale,
+    ShownFrames,
+    chip,
+    ink_on,
+    ramp,
+    track_colours,
+)
 from tests.video.clips import STEP, write_video
 from tests.video.scored import LEFT_WRIST, N_FRAMES, SIZE, T, clip, scored, track
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepvad.video.people import Boxes, People
-from stepvad.video.pixels import Image
 from stepvad.video.place_drawing import draw_place, drawing_bytes, drawing_size
+from stepvad.video.source import Image
 
 
 def room(width: int = 960, height: int = 540) -> Image:

@@ -16,12 +16,15 @@ import pytest
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.progress import Progress
 from stepvad.video.camera import Camera, StateChange
-from stepvad.video.extract import ExtractionOptions, extract_file
-from stepvad.video.footage import footage_digest, open_footage
-from stepvad.video.parts import Parts
-from stepvad.video.pictures import PictureFolder
-from stepvad.video.source import Frame, VideoFile
-from stepvad.video.thinning import at_rate
+from stepvad.video.extract import ExtractionOptions, Parts, extract_file
+from stepvad.video.source import (
+    Frame,
+    PictureFolder,
+    VideoFile,
+    at_rate,
+    footage_digest,
+    open_footage,
+)
 from tests.video.clips import (
     N_FRAMES,
     STEP,

@@ -9,11 +9,21 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.errors import StepvadError
-from stepvad.video import writing
-from stepvad.video.drawing import LIGHT, RAMP, ColourScale, track_colours
-from stepvad.video.pixels import Image
-from stepvad.video.timeline import PAPER, TRUTH, ShownFrames, Spot, Timeline, clock
-from stepvad.video.writing import recording, write_png
+from stepvad.video import overlay
+from stepvad.video.overlay import recording, write_png
+from stepvad.video.source import Image
+from stepvad.video.timeline import (
+    LIGHT,
+    PAPER,
+    RAMP,
+    TRUTH,
+    ColourScale,
+    ShownFrames,
+    Spot,
+    Timeline,
+    clock,
+    track_colours,
+)
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 
 pytest.importorskip("cv2")
@@ -212,7 +222,7 @@ def test_a_video_is_what_browsers_play(tmp_path: Path) -> None:
 def test_colours_come_back_and_say_how_they_are_stored(tmp_path: Path) -> None:
     with av.open(str(write(tmp_path / "a.mp4"))) as container:
         frames: list[Any] = list(container.decode(video=0))
-    assert {int(frame.colorspace) for frame in frames} == {writing.BT709}
+    assert {int(frame.colorspace) for frame in frames} == {overlay.BT709}
     for number, frame in enumerate(frames):
         # PyAV 16 reads the stored colour space only if both are given
         shown = frame.reformat(format="rgb24", src_colorspace="ITU709", dst_colorspace="DEFAULT")
@@ -251,7 +261,7 @@ def test_what_is_stopped_leaves_no_file_and_keeps_the_old_one(
 def test_without_an_encoder_the_remedy_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ENCODER", "libnothing")
+    monkeypatch.setattr(overlay, "ENCODER", "libnothing")
     with (
         pytest.raises(StepvadError, match="expected PyAV with the encoder libnothing") as failed,
         recording(tmp_path / "a.mp4", (64, 48), 10.0),

@@ -13,9 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.video.camera import Camera, StateChange, _options
-from stepvad.video.tls import CameraTls, check_server
-from stepvad.video.url import Url
+from stepvad.video.camera import Camera, StateChange, _url_options
+from stepvad.video.url import CameraTls, Url, check_server
 from tests.video.clips import write_video
 from tests.video.servers import CANARY, RtspServer, has_rtsp_server, shows_nothing, wait_until
 from tests.video.tls_servers import make_certificates, recording_server, redirects_to
@@ -74,7 +73,7 @@ def test_ffmpeg_by_itself_sends_no_password_to_a_wrong_certificate(
     with recording_server(certs / f"{name}.pem") as server:
         url = address(scheme, server.port, CameraTls(certs / "ca.pem"))
         with pytest.raises(OSError, match="Input/output error"):
-            av.open(url.reveal(), options=_options(url, 2.0), timeout=(3, 3))
+            av.open(url.reveal(), options=_url_options(url, 2.0), timeout=(3, 3))
     assert server.connections == 1
     assert server.requests == []
 
@@ -163,7 +162,7 @@ def test_authorities_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_system_without_authorities_is_told_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepvad.video.tls._system_bundle", lambda: None)
+    monkeypatch.setattr("stepvad.video.url._system_bundle", lambda: None)
     with pytest.raises(ConfigError, match="install ca-certificates"):
         CameraTls().context()
     assert CameraTls().options() == {"tls_verify": "1"}

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
-from stepvad.video.pixels import Image
 from stepvad.video.place_drawing import draw_place, drawing_bytes
+from stepvad.video.source import Image
 from tests.browser import CHROMIUM, complaints, log_in, new_page
 from tests.site.sites import Running, write_networks, write_site
 from tests.video.clips import write_images

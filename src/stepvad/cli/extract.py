@@ -145,10 +145,10 @@ def extract(
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
     from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
-    from stepvad.video.engine import choose_engine
     from stepvad.video.extract import FrameRange
-    from stepvad.video.pictures import PICTURE_RATE
-    from stepvad.video.tls import CameraTls
+    from stepvad.video.networks import choose_engine
+    from stepvad.video.source import PICTURE_RATE
+    from stepvad.video.url import CameraTls
 
     sources = open_sources(
         videos,

@@ -509,11 +509,9 @@ def overlay(
     from stepvad.evaluation.footage import read_truth
     from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
-    from stepvad.video import overlay_files
-    from stepvad.video.drawing import opencv
-    from stepvad.video.footage import open_footage
-    from stepvad.video.source import VideoFile
-    from stepvad.video.timeline import ShownFrames
+    from stepvad.video.overlay import Stills, Target, frame_size, write
+    from stepvad.video.source import VideoFile, open_footage
+    from stepvad.video.timeline import ShownFrames, opencv
 
     opencv()
     _check_video(output, kept)
@@ -524,7 +522,7 @@ def overlay(
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
-        pixels = overlay_files.frame_size(clip, source, _size(canvas))
+        pixels = frame_size(clip, source, _size(canvas))
         first, end = frame_range(frames, clip.n_frames)
         chosen = range(first, end or clip.n_frames)
         stated = source.fps if isinstance(source, VideoFile) else None
@@ -533,9 +531,9 @@ def overlay(
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
         shown = ShownFrames(chosen, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
-        moments = overlay_files.Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
-        target = overlay_files.Target(output, file_stem(clip.name))
-        overlay_files.write(drawn, target, chosen, moments, video=source, report=report)
+        moments = Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
+        target = Target(output, file_stem(clip.name))
+        write(drawn, target, chosen, moments, video=source, report=report)
     say(f"red from {scale.red:.3g}: {scale.meaning}")
     for frame in moments:
         typer.echo(target.still(frame))
@@ -558,7 +556,7 @@ def _check_video(output: Path, kept: StillOptions) -> None:
             f"{output}: expected a name that ends in .mp4, or a directory that exists",
             hint="name an .mp4 file, or create the directory first",
         )
-    from stepvad.video.writing import check_encoder
+    from stepvad.video.overlay import check_encoder
 
     check_encoder()
 

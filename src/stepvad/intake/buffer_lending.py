@@ -21,7 +21,7 @@ from stepvad.intake.child_messages import (
 )
 from stepvad.intake.frame_buffers import BufferPool, SharedImage
 from stepvad.supervision.process import TRANSFER_S, ChildPipe, ChildProcess, HungError
-from stepvad.video.pixels import Image
+from stepvad.video.source import Image
 
 
 class BufferLender:

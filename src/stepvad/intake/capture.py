@@ -27,8 +27,8 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.video.camera import LONGEST_ATTEMPT_S, Camera, StateChange
-from stepvad.video.footage import open_footage
 from stepvad.video.source import Frame as Picture
+from stepvad.video.source import open_footage
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from stepvad.errors import DataError
 from stepvad.intake.child_messages import ImagePlace, Shape
-from stepvad.video.pixels import Image
+from stepvad.video.source import Image
 
 NAME = "stepvad-frames"
 PAGE = mmap.ALLOCATIONGRANULARITY

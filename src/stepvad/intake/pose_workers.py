@@ -31,12 +31,11 @@ from stepvad.settings.sections import PoseSettings, SiteSettings
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
-from stepvad.video.engine import choose_engine
 from stepvad.video.following import look
-from stepvad.video.people import LastPoses, People
-from stepvad.video.pixels import Image
+from stepvad.video.networks import choose_engine
+from stepvad.video.people import LastPoses, People, PoseEstimator, open_estimator
 from stepvad.video.place_drawing import draw_place
-from stepvad.video.pose import PoseEstimator, open_estimator
+from stepvad.video.source import Image
 
 logger = logging.getLogger(__name__)
 

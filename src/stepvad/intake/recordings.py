@@ -22,25 +22,25 @@ from stepvad.formats import file_stem, tracks
 from stepvad.model import modelfile
 from stepvad.model.runtime import threads_of
 from stepvad.progress import Report
-from stepvad.video.camera import Camera
-from stepvad.video.device import PREFIXES, Device, device_of
-from stepvad.video.engine import PoseEngine
+from stepvad.video.camera import PREFIXES, Camera, Device, device_of
 from stepvad.video.extract import (
     Extraction,
     ExtractionOptions,
     ExtractionSummary,
     FrameRange,
+    PartOrigin,
+    Parts,
     Times,
+    check_origin,
     extract_camera,
     extract_file,
+    remove_parts,
 )
-from stepvad.video.footage import Footage, footage_digest, open_footage
 from stepvad.video.models import model_file
-from stepvad.video.parts import PartOrigin, Parts, check_origin, remove_parts
-from stepvad.video.pictures import PICTURE_RATE
-from stepvad.video.pose import PoseEstimator, open_estimator
-from stepvad.video.tls import CameraTls
-from stepvad.video.url import Url
+from stepvad.video.networks import PoseEngine
+from stepvad.video.people import PoseEstimator, open_estimator
+from stepvad.video.source import PICTURE_RATE, Footage, footage_digest, open_footage
+from stepvad.video.url import CameraTls, Url
 
 logger = logging.getLogger(__name__)
 

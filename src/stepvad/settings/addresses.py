@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import DataError
 from stepvad.files.redaction import SECRET_NAME
-from stepvad.video.device import device_of
+from stepvad.video.camera import device_of
 
 
 def device_address(url: str) -> str:

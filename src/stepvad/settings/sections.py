@@ -25,11 +25,10 @@ from stepvad.settings.section import (
     check_distinct,
 )
 from stepvad.settings.web import Web
-from stepvad.video.device import Device, device_of, is_device
+from stepvad.video.camera import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
-from stepvad.video.pictures import PICTURE_RATE
-from stepvad.video.tls import PORTS, CameraTls
-from stepvad.video.url import SCHEMES, Url
+from stepvad.video.source import PICTURE_RATE
+from stepvad.video.url import PORTS, SCHEMES, CameraTls, Url
 
 SourceKind = Literal["stream", "device", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]

@@ -24,12 +24,10 @@ from stepvad.skeletons import COCO17, strokes
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import GONE, ChildPipe, ChildProcess, HungError
 from stepvad.video.camera import Camera, StateChange
-from stepvad.video.engine import choose_engine
 from stepvad.video.following import look
-from stepvad.video.footage import open_footage
-from stepvad.video.people import NOBODY
-from stepvad.video.pixels import Image
-from stepvad.video.pose import PoseEstimator, open_estimator
+from stepvad.video.networks import choose_engine
+from stepvad.video.people import NOBODY, PoseEstimator, open_estimator
+from stepvad.video.source import Image, open_footage
 
 TRIAL_S = 45.0
 """Deadline of a trial, from its start: networks are loaded and the camera answers."""

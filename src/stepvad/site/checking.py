@@ -14,9 +14,9 @@ from stepvad.settings.web import server_tls
 from stepvad.site.notifications.people import target_of
 from stepvad.site.notifications.words import opens_here_only, page_address
 from stepvad.stream import Stream
-from stepvad.video.device import device_of
-from stepvad.video.footage import open_footage
+from stepvad.video.camera import device_of
 from stepvad.video.models import model_file
+from stepvad.video.source import open_footage
 from stepvad.windows.sampling import is_resampled, rate_note
 
 

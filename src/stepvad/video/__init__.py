@@ -6,36 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.video.extract import extract_clip, extract_file, track_people
-    from stepvad.video.footage import open_footage
-    from stepvad.video.parts import Parts
-    from stepvad.video.people import Boxes, People
-    from stepvad.video.pixels import Image
-    from stepvad.video.pose import (
+    from stepvad.video.extract import Parts, extract_clip, extract_file, track_people
+    from stepvad.video.people import (
         BoxDetector,
+        Boxes,
         JointEstimator,
+        People,
         PoseEstimator,
         TopDown,
         open_detector,
         open_estimator,
     )
+    from stepvad.video.source import Image, open_footage
     from stepvad.video.tracker import Tracker
 
 _HOME = {
-    "BoxDetector": "pose",
+    "BoxDetector": "people",
     "Boxes": "people",
-    "Image": "pixels",
-    "JointEstimator": "pose",
-    "Parts": "parts",
+    "Image": "source",
+    "JointEstimator": "people",
+    "Parts": "extract",
     "People": "people",
-    "PoseEstimator": "pose",
-    "TopDown": "pose",
+    "PoseEstimator": "people",
+    "TopDown": "people",
     "Tracker": "tracker",
     "extract_clip": "extract",
     "extract_file": "extract",
-    "open_detector": "pose",
-    "open_estimator": "pose",
-    "open_footage": "footage",
+    "open_detector": "people",
+    "open_estimator": "people",
+    "open_footage": "source",
     "track_people": "extract",
 }
 

@@ -1,4 +1,4 @@
-"""Follow people whom the detector loses, such as those who fall, by their last pose."""
+"""Follow people whom the detector loses, and keep each to their own body."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.video.neighbours import LEAST_CONFIDENCE, keep_to_own_body
-from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, extents, iou, join
-from stepvad.video.pixels import Image
-from stepvad.video.pose import PoseEstimator
+from stepvad.video.people import (
+    NOBODY,
+    Boxes,
+    Float32s,
+    LastPoses,
+    People,
+    PoseEstimator,
+    extents,
+    iou,
+    join,
+    pose_overlap,
+)
+from stepvad.video.source import Image
 
 REACH = 1.2
 """Sides of the box in which a person is looked for, relative to those of the last pose."""
@@ -39,16 +49,14 @@ LONGEST_S = 20.0
 """How long a person is followed without any detection, unless the pose is sure."""
 SURE_CONFIDENCE = 0.45
 
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When a frame was, in seconds of any clock, and its view.
-
-    Frames of another view, such as a new connection or another size, have nothing in common.
-    """
-
-    time_s: float
-    view: tuple[int, ...] = ()
+LEAST_CONFIDENCE = 0.25
+"""Mean joint confidence of a pose that counts."""
+SAME_BODY = 0.6
+"""Overlap of poses from which they are of one body."""
+LEAST_INSIDE = 0.2
+"""Share of the joints in their own box below which a pose is of somebody outside."""
+SURROUNDINGS = 0.05
+"""What remains of the picture around a box at the second look, in heights of the box."""
 
 
 def look(
@@ -66,18 +74,6 @@ def look(
         for row, people in zip(rows, again, strict=True):
             found[row] = join(found[row], _continued(people, lost[row], found[row]))
     return found
-
-
-@dataclass(slots=True)
-class _Known:
-    """A person seen lately: last pose, size, and when they were seen and detected."""
-
-    corners: Float32s
-    diagonal: float
-    seen_s: float
-    detected_s: float
-    detections: int = 1
-    is_sure: bool = True
 
 
 class Follower:
@@ -120,6 +116,60 @@ class Follower:
         if moment.view != self._view:
             return []
         return [one for one in self._known if 0 <= moment.time_s - one.seen_s <= PATIENCE_S]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a frame was, in seconds of any clock, and its view.
+
+    Frames of another view, such as a new connection or another size, have nothing in common.
+    """
+
+    time_s: float
+    view: tuple[int, ...] = ()
+
+
+def keep_to_own_body(
+    estimator: PoseEstimator, images: Sequence[Image], found: Sequence[People]
+) -> list[People]:
+    """The people with their own poses; one that is found on others only has confidence 0.
+
+    A pose on a neighbour's body is estimated again from the box alone, the rest of the picture
+    being black.
+    """
+    rows = [np.flatnonzero(on_neighbour(people)).tolist() for people in found]
+    owners = [at for at, some in enumerate(rows) for _ in some]
+    if not owners:
+        return [*found]
+    corners = [found[at].boxes.corners[row] for at, some in enumerate(rows) for row in some]
+    again = iter(_alone(estimator, [images[at] for at in owners], corners))
+    return [
+        _corrected(people, some, [next(again) for _ in some])
+        for people, some in zip(found, rows, strict=True)
+    ]
+
+
+def on_neighbour(people: People) -> NDArray[np.bool_]:
+    """Mask `(N,)` of sure poses on the body of another person, whose box they fit better."""
+    boxes, sure = people.boxes.corners, people.certain(LEAST_CONFIDENCE)
+    fit = np.diagonal(iou(extents(people.keypoints), boxes))
+    height = np.maximum(boxes[:, 2:] - boxes[:, :2], 1).max(axis=1, initial=1.0)
+    joints = people.keypoints, people.confidence
+    overlap = pose_overlap(joints, joints, height)
+    same = (np.maximum(overlap, overlap.T) > SAME_BODY) & sure[None] & (fit[None] > fit[:, None])
+    return np.asarray(sure & (same.any(axis=1) | (_inside(people) < LEAST_INSIDE)))
+
+
+@dataclass(slots=True)
+class _Known:
+    """A person seen lately: last pose, size, and when they were seen and detected."""
+
+    corners: Float32s
+    diagonal: float
+    seen_s: float
+    detected_s: float
+    detections: int = 1
+    is_sure: bool = True
 
 
 def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
@@ -199,3 +249,43 @@ def _middles(corners: Float32s) -> Float32s:
 def _diagonals(corners: Float32s) -> Float32s:
     sides = corners[:, 2:] - corners[:, :2]
     return np.asarray(np.maximum(np.linalg.norm(sides, axis=1), 1), np.float32)
+
+
+def _inside(people: People) -> Float32s:
+    """Share of the joints in their own box, `(N,)`."""
+    low, high = people.boxes.corners[:, None, :2], people.boxes.corners[:, None, 2:]
+    within = ((people.keypoints >= low) & (people.keypoints <= high)).all(axis=2)
+    return within.mean(axis=1, dtype=np.float32)
+
+
+def _alone(
+    estimator: PoseEstimator, images: Sequence[Image], corners: Sequence[Float32s]
+) -> list[People]:
+    """The person of every box, seen without the rest of the picture."""
+    pieces, boxes, offsets = [], [], []
+    for image, box in zip(images, corners, strict=True):
+        margin = SURROUNDINGS * (box[3] - box[1])
+        low = np.maximum(np.floor(box[:2] - margin), 0).astype(int)
+        high = np.maximum(np.ceil(box[2:] + margin).astype(int), low + 1)
+        pieces.append(np.ascontiguousarray(image[low[1] : high[1], low[0] : high[0]]))
+        offsets.append(np.tile(low, 2).astype(np.float32))
+        boxes.append(Boxes((box - offsets[-1])[None], np.ones(1, np.float32)))
+    return [
+        People(some.boxes, some.keypoints + by[:2], some.confidence)
+        for some, by in zip(estimator.estimate(pieces, boxes), offsets, strict=True)
+    ]
+
+
+def _corrected(people: People, rows: Sequence[int], again: Sequence[People]) -> People:
+    """The people with the poses of a second look, as far as they are nobody else's."""
+    if not rows:
+        return people
+    keypoints, confidence = people.keypoints.copy(), people.confidence.copy()
+    confidence[[*rows]] = 0
+    for row, one in zip(rows, again, strict=True):
+        if len(one):
+            keypoints[row], confidence[row] = one.keypoints[0], one.confidence[0]
+    corrected = People(people.boxes, keypoints, confidence)
+    still = on_neighbour(corrected)
+    corrected.confidence[still] = 0
+    return corrected

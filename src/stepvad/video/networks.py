@@ -1,18 +1,28 @@
-"""Networks on ONNX Runtime or OpenVINO: inputs, outputs and batching."""
+"""Networks on their engines: a library, a precision and a device; images in, outputs by image."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepvad.config import PoseRuntime
-from stepvad.errors import ModelFileError, StepvadError
-from stepvad.model.runtime.engines import RunGraph
-from stepvad.video.engine import PoseEngine, choose_engine
+from stepvad.config import PoseDevice, PoseRuntime, Precision
+from stepvad.errors import ConfigError, MissingExtraError, ModelFileError, StepvadError
+from stepvad.model.runtime import usable
+from stepvad.model.runtime.engines import (
+    RunGraph,
+    onnxruntime_graph,
+    openvino_by_shape,
+    openvino_graph,
+)
+from stepvad.model.runtime.signal_stack import kept_signal_stack
+from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
+from stepvad.video.source import Image
 
 NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """Input and output format of a network: two kinds of person detector, two of pose network."""
@@ -24,13 +34,60 @@ CROPS = (8, 4, 2, 1)
 SINGLY = (1,)
 """One picture a call: a processor takes no less time for each of several large ones."""
 
+PROVIDERS: dict[PoseDevice, str] = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "openvino-gpu": "OpenVINOExecutionProvider",
+}
+"""ONNX Runtime's name of each device."""
+PACKAGES: dict[PoseDevice, str] = {
+    "cuda": "the package onnxruntime-gpu in place of onnxruntime, and CUDA with cuDNN",
+    "tensorrt": "the package onnxruntime-gpu in place of onnxruntime, and TensorRT",
+    "coreml": "onnxruntime on macOS",
+    "openvino-gpu": "the package openvino and the compute driver of an Intel GPU",
+}
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input or output of a graph; 0 in the shape is a dynamic dimension."""
+FILL = 114
+"""Grey padding of a letterboxed image, as in the detectors' training."""
+MARGIN = 1.25
+"""Sides of a crop relative to those of the box."""
 
-    name: str
-    shape: tuple[int, ...]
+
+def open_network(
+    path: Path,
+    *,
+    runtime: PoseRuntime | PoseEngine = "auto",
+    threads: int = 1,
+    clean: bool = True,
+) -> ImageNetwork:
+    """Load a network from an ONNX file, on the given runtime and number of threads.
+
+    A known network is simplified first, unless `clean` is False.
+    """
+    import onnx
+
+    from stepvad.video.cleaning import cleaned
+
+    engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+        network = _described(path, model)
+        simpler = cleaned(model, network.kind()) if clean else None
+        if simpler is not None:
+            model, network = simpler, _of_clean(network, simpler, engine)
+        any_shape = bool(network.batches)
+        graph = engine.graph(model.SerializeToString(), threads, any_shape=any_shape)
+    except StepvadError:
+        raise
+    except Exception as error:  # protobuf and the runtimes raise types of their own
+        reason = str(error).partition("\n")[0]
+        raise ModelFileError(
+            f"{path}: expected a network in ONNX, got: {reason}",
+            hint="check the path, or fetch the file again",
+        ) from error
+    return replace(network, graph=graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +150,123 @@ class ImageNetwork:
         return (width, height) if width and height else otherwise
 
 
-def open_network(
-    path: Path,
-    *,
-    runtime: PoseRuntime | PoseEngine = "auto",
-    threads: int = 1,
-    clean: bool = True,
-) -> ImageNetwork:
-    """Load a network from an ONNX file, on the given runtime and number of threads.
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a graph; 0 in the shape is a dynamic dimension."""
 
-    A known network is simplified first, unless `clean` is False.
+    name: str
+    shape: tuple[int, ...]
+
+
+def choose_engine(
+    runtime: PoseRuntime = "auto", precision: Precision = "auto", device: PoseDevice = "cpu"
+) -> PoseEngine:
+    """The engine for these settings; raises if this machine does not have it.
+
+    `auto` is OpenVINO in bfloat16 on a processor that multiplies it, and ONNX Runtime in float32
+    elsewhere, where both take about the same time.
     """
-    import onnx
+    library = _library(runtime, precision, device)
+    if library == "openvino" and find_spec("openvino") is None:
+        raise MissingExtraError("OpenVINO", "openvino")
+    if device != "cpu":
+        _check_device(library, device)
+    return PoseEngine(library, _precision(library, precision, device), device)
 
-    from stepvad.video.cleaning import cleaned
 
-    engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
-    try:
-        model = onnx.load_model_from_string(path.read_bytes())
-        network = _described(path, model)
-        simpler = cleaned(model, network.kind()) if clean else None
-        if simpler is not None:
-            model, network = simpler, _of_clean(network, simpler, engine)
-        any_shape = bool(network.batches)
-        graph = engine.graph(model.SerializeToString(), threads, any_shape=any_shape)
-    except StepvadError:
-        raise
-    except Exception as error:  # protobuf and the runtimes raise types of their own
-        reason = str(error).partition("\n")[0]
-        raise ModelFileError(
-            f"{path}: expected a network in ONNX, got: {reason}",
-            hint="check the path, or fetch the file again",
-        ) from error
-    return replace(network, graph=graph)
+@dataclass(frozen=True, slots=True)
+class PoseEngine:
+    """A library, a precision and a device that are there."""
+
+    library: Literal["onnxruntime", "openvino"] = "onnxruntime"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    device: PoseDevice = "cpu"
+
+    def __str__(self) -> str:
+        """The library, and what differs from float32 on the processor."""
+        parts: list[str] = [self.library]
+        parts += ["bfloat16"] if self.precision == "bfloat16" else []
+        parts += [self.device] if self.device != "cpu" else []
+        return "-".join(parts)
+
+    def graph(self, model: bytes, threads: int, *, any_shape: bool) -> RunGraph:
+        """A graph, ready to run; `any_shape` if its batch or size is dynamic."""
+        if self.library == "onnxruntime":
+            options = {"device_type": "GPU"} if self.device == "openvino-gpu" else {}
+            return onnxruntime_graph(model, threads, PROVIDERS[self.device], **options)
+        compile_graph = openvino_by_shape if any_shape else openvino_graph
+        device = "GPU" if self.device == "openvino-gpu" else "CPU"
+        bfloat16 = self.precision == "bfloat16"
+        try:
+            return compile_graph(model, threads, bfloat16=bfloat16, device=device)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("OpenVINO", "openvino") from error
+
+
+def letterbox(image: Image, size: tuple[int, int]) -> tuple[Image, NDArray[np.float32]]:
+    """Fit an image into the top left of `size`; return it with its scale in x and y.
+
+    Divide a point of the result by the scale to get the point of the original image.
+    """
+    height, width = image.shape[:2]
+    fitted = _fitted(image, size)
+    box = np.full((size[1], size[0], 3), FILL, np.uint8)
+    box[: fitted[1], : fitted[0]] = _resize(image, fitted)
+    return box, np.array([fitted[0] / width, fitted[1] / height], np.float32)
+
+
+def letterbox_size(image: Image, most: tuple[int, int], step: int) -> tuple[int, int]:
+    """The smallest size in steps that holds an image as large as it is in a letterbox of `most`."""
+    width, height = _fitted(image, most)
+    return -(-width // step) * step, -(-height // step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangle in whole pixels that may extend beyond the image."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def to_picture(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Convert points `(..., 2)` from 0..1 of the rectangle to pixels of the image."""
+        scale = np.array([self.width, self.height], np.float32)
+        return np.asarray(points * scale + np.array([self.left, self.top], np.float32), np.float32)
+
+
+def region_around(box: NDArray[np.float32], image: Image, size: tuple[int, int]) -> Region:
+    """The rectangle of the shape of `size` around a box, 1.25 times as large.
+
+    For a square `size` its side is 1.25 times the longer side of the box.
+    """
+    height, width = image.shape[:2]
+    left, top, right, bottom = np.clip(box, 0, [width, height, width, height]).astype(float)
+    aspect = size[0] / size[1]
+    tall = MARGIN * max(bottom - top, (right - left) / aspect, 1.0)
+    wide = tall * aspect
+    return Region(
+        round((left + right - wide) / 2),
+        round((top + bottom - tall) / 2),
+        max(1, round(wide)),
+        max(1, round(tall)),
+    )
+
+
+def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
+    """Crop a region and resize it to `size`; black beyond the image's border."""
+    height, width = image.shape[:2]
+    left, top = max(region.left, 0), max(region.top, 0)
+    right = max(left, min(region.left + region.width, width))
+    bottom = max(top, min(region.top + region.height, height))
+    inside = image[top:bottom, left:right]
+    if inside.shape[:2] != (region.height, region.width):
+        whole = np.zeros((region.height, region.width, 3), np.uint8)
+        y, x = top - region.top, left - region.left
+        whole[y : y + bottom - top, x : x + right - left] = inside
+        inside = whole
+    return _resize(inside, size)
 
 
 def _described(path: Path, model: Any) -> ImageNetwork:
@@ -164,3 +305,76 @@ def _not_loaded(inputs: Sequence[Any]) -> list[Any]:
 def _port(value: Any) -> Port:
     lengths = value.type.tensor_type.shape.dim
     return Port(value.name, tuple(int(length.dim_value) for length in lengths))
+
+
+def _library(
+    runtime: PoseRuntime, precision: Precision, device: PoseDevice
+) -> Literal["onnxruntime", "openvino"]:
+    if runtime != "auto":
+        return runtime
+    if device == "openvino-gpu" or precision == "bfloat16":
+        return "openvino"
+    fast = device == "cpu" and precision == "auto" and usable("openvino-bfloat16")
+    return "openvino" if fast else "onnxruntime"
+
+
+def _precision(
+    library: str, precision: Precision, device: PoseDevice
+) -> Literal["float32", "bfloat16"]:
+    multiplies = library == "openvino" and device == "cpu" and usable("openvino-bfloat16")
+    if precision == "bfloat16" and not multiplies:
+        raise ConfigError(
+            "precision: expected OpenVINO on a processor that supports bfloat16, "
+            f"got {library} on {device if device != 'cpu' else 'this processor'}",
+            hint="use 'auto' or 'float32'",
+        )
+    return "bfloat16" if multiplies and precision != "float32" else "float32"
+
+
+def _check_device(library: str, device: PoseDevice) -> None:
+    """Raise if the library does not see the device."""
+    if library == "openvino":
+        if device != "openvino-gpu":
+            raise ConfigError(
+                f"device: expected cpu or openvino-gpu for openvino, got {device}",
+                hint="use the engine onnxruntime or auto",
+            )
+        with kept_signal_stack():
+            found = [str(name) for name in import_openvino().Core().available_devices]
+        there = any(name.partition(".")[0] == "GPU" for name in found)
+    else:
+        found = list(import_onnxruntime().get_available_providers())
+        there = PROVIDERS[device] in found
+    if not there:
+        raise ConfigError(
+            f"device: expected {device} to be available to {library}, got {', '.join(found)} only",
+            hint=f"install {PACKAGES[device]}, or use the device cpu",
+        )
+
+
+def _fitted(image: Image, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of an image scaled to fit into `size`."""
+    height, width = image.shape[:2]
+    ratio = min(size[0] / width, size[1] / height)
+    return max(1, round(width * ratio)), max(1, round(height * ratio))
+
+
+def _resize(image: Image, size: tuple[int, int]) -> Image:
+    """Resize bilinearly; large images with even sides are first halved by averaging 2x2 pixels.
+
+    Averaging over other block sizes would be smoother still, but takes ten times as long.
+    """
+    cv2 = _cv2()
+    height, width = image.shape[:2]
+    while width >= 2 * size[0] and height >= 2 * size[1] and not (width % 2 or height % 2):
+        width, height = width // 2, height // 2
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+
+
+def _cv2() -> Any:
+    try:
+        import cv2
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("poses from video", "video") from error
+    return cv2

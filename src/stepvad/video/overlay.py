@@ -1,23 +1,40 @@
-"""Draw scored people on every frame of a clip (Fig. 4, Supp. A)."""
+"""Scored people on the picture, and files of it: videos and stills."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import skeletons
-from stepvad.errors import DataError
+from stepvad.errors import DataError, StepvadError
+from stepvad.files.atomic import replacing
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.video import drawing
-from stepvad.video.drawing import ColourScale, chip, ink_on, paste, track_colours
-from stepvad.video.footage import Footage
-from stepvad.video.pixels import Image
-from stepvad.video.timeline import ShownFrames, Spot, Timeline
+from stepvad.progress import Progress, Report, silent
+from stepvad.video.source import Footage, Image, pyav
+from stepvad.video.timeline import (
+    ColourScale,
+    ShownFrames,
+    Spot,
+    Timeline,
+    chip,
+    draw_box,
+    draw_skeleton,
+    ink_on,
+    opencv,
+    paste,
+    track_colours,
+)
+
+logger = logging.getLogger(__name__)
 
 RED_QUANTILE = 0.999
 """Quantile of a clip's window scores at which red begins if no threshold is given."""
@@ -33,65 +50,82 @@ PLACES = 4
 """Positions tried for a number before it may cover another."""
 OUTSIDE = 0.02
 """Share of joints that may lie outside the video they supposedly belong to."""
-
 PixelSize = tuple[int, int]
 """Width and height in pixels."""
 PixelBox = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 
+APART_S = 1.0
+"""Least time between two stills of highest scores."""
 
-class OverlayPerson(NamedTuple):
-    """A person in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
-
-    Score and confidence belong to the window that ends at this frame; NaN if there is none.
-    """
-
-    track_id: int
-    joints: NDArray[np.float32]
-    seen: NDArray[np.bool_]
-    score: float
-    confidence: float
+ENCODER = "libx264"
+"""Bundled with PyAV's wheels and licensed under the GPL, which binds products that ship them."""
+QUALITY = {"crf": "20", "preset": "veryfast"}
+BT709 = 1
+"""FFmpeg's code for HDTV colour (ITU-R BT.709): matrix, primaries and transfer."""
 
 
-class PeopleByFrame:
-    """The people in each frame of a clip with their scores; joints are those the model uses."""
+def write(
+    overlay: Overlay,
+    target: Target,
+    frames: Sequence[int],
+    stills: Sequence[int],
+    *,
+    video: Footage | None = None,
+    report: Report = silent,
+) -> None:
+    """Draw frames of an overlay into a video, and stills as PNG; of a directory, stills alone."""
+    wanted = stills if target.path.is_dir() else frames
+    with target.recording(overlay.picture_size, overlay.fps) as record:
+        for done, (frame, picture) in enumerate(pictures(overlay, wanted, video), 1):
+            record(picture)
+            if frame in stills:
+                write_png(picture, target.still(frame))
+            report(Progress("drawing", done, len(wanted)))
 
-    def __init__(self, clip: Clip, scores: Scores) -> None:
-        self._clip = clip
-        self.skeleton = skeletons.modelled(clip.skeleton)
-        counts = [len(track) for track in clip.tracks]
-        nothing = np.empty(0, np.int64)
-        frame = np.concatenate([nothing, *(track.frames for track in clip.tracks)])
-        order = np.argsort(frame, kind="stable")
-        self._frame = frame[order]
-        self._track = np.repeat(np.arange(len(counts)), counts)[order]
-        self._row = np.concatenate([nothing, *map(np.arange, counts)])[order]
-        self._window = _windows_of(clip, scores)[order]
-        self._score, self._confidence = scores.windows.A, scores.windows.c
 
-    def people(self, frame: int) -> list[OverlayPerson]:
-        """The people in a frame, in the order of the tracks."""
-        first, end = np.searchsorted(self._frame, [frame, frame + 1])
-        return [self._person(at) for at in range(first, end)]
+@dataclass(frozen=True, slots=True)
+class Stills:
+    """Which frames are kept as pictures."""
 
-    def highest(self) -> NDArray[np.float32]:
-        """The highest score in each frame, `(n_frames,)`; NaN where no person has one."""
-        best = np.full(self._clip.n_frames, np.nan, np.float32)
-        scored = self._window >= 0
-        np.fmax.at(best, self._frame[scored], self._score[self._window[scored]])
-        return best
+    highest: int = 0
+    """Moments of the highest scores."""
+    at: tuple[int, ...] = ()
 
-    def _person(self, at: int) -> OverlayPerson:
-        track, row = self._clip.tracks[self._track[at]], slice(self._row[at], self._row[at] + 1)
-        source = self._clip.skeleton
-        joints = skeletons.convert(track.keypoints[row], source, self.skeleton)[0]
-        sure = skeletons.convert(track.confidence[row], source, self.skeleton)[0]
-        seen = sure >= LEAST_CONFIDENCE  # NaN compares false
-        window = int(self._window[at])
-        if window < 0:
-            return OverlayPerson(track.id, joints, seen, np.nan, np.nan)
-        score, confidence = float(self._score[window]), float(self._confidence[window])
-        return OverlayPerson(track.id, joints, seen, score, confidence)
+    def of(self, overlay: Overlay, frames: range, fps: float) -> list[int]:
+        """The frames to keep among those drawn, in order."""
+        for frame in self.at:
+            if frame not in frames:
+                raise StepvadError(
+                    f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
+                    hint="frames count from 0; --frames limits them",
+                )
+        scores = overlay.cast.highest()[frames.start : frames.stop]
+        moments = highest_moments(scores, self.highest, round(APART_S * fps))
+        return sorted({*(frames.start + moment for moment in moments), *self.at})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an overlay goes: a video with stills beside it, or a directory of stills alone."""
+
+    path: Path
+    name: str
+    """Of stills in a directory."""
+
+    def still(self, frame: int) -> Path:
+        """The picture of a frame."""
+        base = self.path / self.name if self.path.is_dir() else self.path.with_suffix("")
+        return base.with_name(f"{base.name}-{frame:06}.png")
+
+    @contextmanager
+    def recording(self, size: PixelSize, fps: float) -> Iterator[Callable[[Image], None]]:
+        """Takes the pictures of a video; those for a directory are stills and go elsewhere."""
+        if self.path.is_dir():
+            yield lambda picture: None
+            return
+        with recording(self.path, size, fps) as record:
+            yield record
 
 
 class Overlay:
@@ -159,8 +193,8 @@ class Overlay:
         colour, level = self._scale.colour(person.score), self._scale.level(person.score)
         width = self._unit * (2 + (level if _scored(person) else 0))
         bones = self.cast.skeleton.bones
-        drawing.draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
-        drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
+        draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
+        draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
     def _draw_numbers(self, stage: Image, person: OverlayPerson, taken: list[PixelBox]) -> None:
         """Draw the confidence above the box and the score below, avoiding numbers already drawn."""
@@ -187,6 +221,60 @@ class Overlay:
         corners = np.clip(np.concatenate([low - margin, high + margin]), -20_000, 20_000)
         left, top, right, bottom = corners.round().astype(int).tolist()
         return left, top, right, bottom
+
+
+class PeopleByFrame:
+    """The people in each frame of a clip with their scores; joints are those the model uses."""
+
+    def __init__(self, clip: Clip, scores: Scores) -> None:
+        self._clip = clip
+        self.skeleton = skeletons.modelled(clip.skeleton)
+        counts = [len(track) for track in clip.tracks]
+        nothing = np.empty(0, np.int64)
+        frame = np.concatenate([nothing, *(track.frames for track in clip.tracks)])
+        order = np.argsort(frame, kind="stable")
+        self._frame = frame[order]
+        self._track = np.repeat(np.arange(len(counts)), counts)[order]
+        self._row = np.concatenate([nothing, *map(np.arange, counts)])[order]
+        self._window = _windows_of(clip, scores)[order]
+        self._score, self._confidence = scores.windows.A, scores.windows.c
+
+    def people(self, frame: int) -> list[OverlayPerson]:
+        """The people in a frame, in the order of the tracks."""
+        first, end = np.searchsorted(self._frame, [frame, frame + 1])
+        return [self._person(at) for at in range(first, end)]
+
+    def highest(self) -> NDArray[np.float32]:
+        """The highest score in each frame, `(n_frames,)`; NaN where no person has one."""
+        best = np.full(self._clip.n_frames, np.nan, np.float32)
+        scored = self._window >= 0
+        np.fmax.at(best, self._frame[scored], self._score[self._window[scored]])
+        return best
+
+    def _person(self, at: int) -> OverlayPerson:
+        track, row = self._clip.tracks[self._track[at]], slice(self._row[at], self._row[at] + 1)
+        source = self._clip.skeleton
+        joints = skeletons.convert(track.keypoints[row], source, self.skeleton)[0]
+        sure = skeletons.convert(track.confidence[row], source, self.skeleton)[0]
+        seen = sure >= LEAST_CONFIDENCE  # NaN compares false
+        window = int(self._window[at])
+        if window < 0:
+            return OverlayPerson(track.id, joints, seen, np.nan, np.nan)
+        score, confidence = float(self._score[window]), float(self._confidence[window])
+        return OverlayPerson(track.id, joints, seen, score, confidence)
+
+
+class OverlayPerson(NamedTuple):
+    """A person in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
+
+    Score and confidence belong to the window that ends at this frame; NaN if there is none.
+    """
+
+    track_id: int
+    joints: NDArray[np.float32]
+    seen: NDArray[np.bool_]
+    score: float
+    confidence: float
 
 
 def pictures(
@@ -285,6 +373,72 @@ def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int
     return moments
 
 
+def frame_size(
+    clip: Clip, video: Footage | None = None, asked: PixelSize | None = None
+) -> PixelSize:
+    """The size of a frame: the video's, the one asked for, or what the poses need."""
+    if video is None:
+        return check_size(asked or canvas_size(clip), clip.name)
+    size = video_size(video)
+    check_video(clip, video, size)
+    if video.n_frames is not None and video.n_frames > clip.n_frames:
+        last = clip.n_frames - 1
+        logger.info("the poses end with frame %d; the rest of the video is not drawn", last)
+    return check_size(size, str(video.path))
+
+
+@contextmanager
+def recording(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callable[[Image], None]]:
+    """Yield a function that appends an image `(H, W, 3)` to an MP4; the file is written atomically.
+
+    All images have the same size. H.264 in YUV 4:2:0 with the index first, so browsers can start
+    playing before the download completes.
+    """
+    av = pyav()
+    rate = Fraction(fps).limit_denominator(1001)
+    check_encoder()
+    with (
+        replacing(path) as temporary,
+        av.open(str(temporary), "w", format="mp4", options={"movflags": "+faststart"}) as container,
+    ):
+        stream = container.add_stream(ENCODER, rate=rate, options=QUALITY)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        context = stream.codec_context
+        context.colorspace = context.color_primaries = context.color_trc = BT709
+        taken = 0
+
+        def record(image: Image) -> None:
+            nonlocal taken
+            frame = _frame(av, image)
+            frame.pts, frame.time_base = taken, 1 / rate
+            container.mux(stream.encode(frame))
+            taken += 1
+
+        yield record
+        container.mux(stream.encode())
+
+
+def check_encoder() -> None:
+    """Raise if PyAV was built without an H.264 encoder."""
+    av = pyav()
+    try:
+        av.codec.Codec(ENCODER, "w")
+    except ValueError as error:
+        raise StepvadError(
+            f"MP4: expected PyAV with the encoder {ENCODER}, got one without",
+            hint="pip install --force-reinstall --only-binary av av, or write stills alone",
+        ) from error
+
+
+def write_png(image: Image, path: Path) -> None:
+    """Write an image as PNG, atomically."""
+    cv2 = opencv()
+    _, encoded = cv2.imencode(".png", image[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
+    with replacing(path) as temporary:
+        temporary.write_bytes(encoded.tobytes())
+
+
 def _reach(clip: Clip) -> tuple[float, float]:
     """The rightmost and lowest coordinates of joints that are not guesses."""
     right = bottom = 0.0
@@ -338,3 +492,9 @@ def _scored(person: OverlayPerson) -> bool:
 def _by_score(person: OverlayPerson) -> float:
     """Sort key that draws the highest scores last, in front."""
     return person.score if _scored(person) else -np.inf
+
+
+def _frame(av: Any, image: Image) -> Any:
+    """Convert an image to a video frame in BT.709 colour."""
+    whole = av.VideoFrame.from_ndarray(image, format="rgb24")
+    return whole.reformat(format="yuv420p", dst_colorspace="ITU709")

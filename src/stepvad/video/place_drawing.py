@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
 from stepvad.video.people import People
-from stepvad.video.pixels import Image
+from stepvad.video.source import Image
 
 LONGEST_SIDE = 480
 """Longer side of a drawing in pixels: walls and doors are seen, a face is a few dots."""

@@ -1,34 +1,77 @@
-"""Read the frames of video files, and handle broken media."""
+"""Frames of video files and of folders of pictures; broken media are handled."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import math
+import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepvad.errors import DataError, MissingExtraError, os_reason
-from stepvad.video.pixels import Image
+
+logger = logging.getLogger(__name__)
+
+Image = NDArray[np.uint8]
+"""An RGB image `(H, W, 3)`."""
 
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
-
 MAX_PIXELS = 8192 * 4320
 """Pixels of the largest frame: 8K, 100 MB decoded; larger ones are rejected before allocation."""
-
 BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 """FFmpeg's option for `MAX_PIXELS`, for both probing and decoding."""
-
 FILE_TIMEOUT_S = 30.0
 """Timeout of one read from a file, however broken."""
-
 UNDECODED = f"damaged, or larger than {MAX_PIXELS / 1e6:.0f} megapixels"
 """Why a frame may fail to decode; FFmpeg does not report which."""
-
 PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 """First bytes of files that refer to other files, which FFmpeg would wait for."""
+
+PICTURE_RATE = 25.0
+"""Frames per second of a folder of pictures, unless stated."""
+MAX_PICTURE_BYTES = 1 << 28
+"""Largest picture file: more than an uncompressed 8K picture takes."""
+CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
+"""Decoders by suffix."""
+FOLDER_HINT = "put the pictures of one recording into a folder: frame_0001.jpg, frame_0002.jpg, …"
+_DIGITS = re.compile(r"(\d+)")
+
+EDGE_BYTES = 1 << 20
+"""Bytes hashed at each end of a video to distinguish it from others of the same size."""
+
+EARLY = 0.25
+"""How much earlier than due a frame may come, in frames of the new rate: clocks jitter."""
+
+
+def open_footage(
+    path: Path | str, *, camera: str | None = None, picture_rate: float = PICTURE_RATE
+) -> Footage:
+    """Open a video file, or a folder of pictures with `picture_rate` frames per second."""
+    if Path(path).is_dir():
+        return PictureFolder(path, camera=camera, fps=picture_rate)
+    return VideoFile(path, camera=camera)
+
+
+def footage_digest(path: Path) -> str:
+    """Fingerprint of a video: hash of its size and both ends, without reading the whole file."""
+    if path.is_dir():
+        return folder_digest(path)
+    check_file(path)
+    size = path.stat().st_size
+    sha = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        sha.update(file.read(EDGE_BYTES))
+        file.seek(max(size - EDGE_BYTES, 0), os.SEEK_SET)
+        sha.update(file.read(EDGE_BYTES))
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,22 +97,6 @@ class Frame:
     def age_s(self) -> float:
         """Seconds since it was decoded."""
         return time.monotonic() - self.arrived
-
-
-@dataclass(slots=True)
-class DecodeStats:
-    """Counters of a stream: frames decoded, frames lost to errors, changes of resolution."""
-
-    decoded: int = 0
-    skipped: int = 0
-    resolution_changes: int = 0
-
-
-class Picture(NamedTuple):
-    """A decoded image and its time in the stream."""
-
-    pts: float | None
-    image: Image
 
 
 class VideoFile:
@@ -126,6 +153,97 @@ class VideoFile:
             )
 
 
+class PictureFolder:
+    """The pictures of a folder as frames, in the order of the numbers in their names.
+
+    Frames count from 0 and are 1 / `fps` seconds apart, whatever the numbers in the names are.
+    Raises `DataError` unless the folder holds one series of JPEG or PNG pictures. Pictures that
+    fail to decode are logged by name, skipped and counted; they leave a gap.
+    """
+
+    def __init__(
+        self, path: Path | str, *, camera: str | None = None, fps: float = PICTURE_RATE
+    ) -> None:
+        self.path = Path(path)
+        self.camera = self.path.absolute().name if camera is None else camera
+        self.fps: float | None = fps
+        self._files = picture_files(self.path)
+        self.n_frames: int | None = len(self._files)
+        self.duration_s: float | None = len(self._files) / fps
+        self._counts = DecodeStats()
+        self._epoch = -1
+
+    @property
+    def counts(self) -> DecodeStats:
+        """The counters of the latest iteration so far."""
+        return replace(self._counts)
+
+    def __repr__(self) -> str:
+        return f"PictureFolder({str(self.path)!r}, fps={self.fps}, n_frames={self.n_frames})"
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.since(0)
+
+    def since(self, first: int) -> Iterator[Frame]:
+        """The frames from number `first` on; earlier pictures are not read."""
+        self._epoch += 1
+        self._counts = counts = DecodeStats()
+        return self._frames(first, self._epoch, counts)
+
+    def _frames(self, first: int, epoch: int, counts: DecodeStats) -> Iterator[Frame]:
+        decoder = Decoder(counts)
+        for number, file in enumerate(self._files[first:], first):
+            decoded = counts.decoded
+            for _, image in decoder.pictures(_Coded(file)):
+                pts = number / (self.fps or PICTURE_RATE)
+                yield Frame(self.camera, number, pts, time.time(), image, epoch)
+            if counts.decoded == decoded:
+                logger.warning("%s: expected a picture, got a file %s", file, UNDECODED)
+        if counts.skipped and not counts.decoded:
+            raise DataError(
+                f"{self.path}: expected pictures, got {counts.skipped} that are {UNDECODED}",
+                hint="open one of them to see whether it is intact",
+            )
+
+
+Footage = VideoFile | PictureFolder
+
+
+def at_rate(frames: Iterable[Frame], rate: float, fps: float | None = None) -> Iterator[Frame]:
+    """At most `rate` frames per second, numbered by when they were, in frames of that rate.
+
+    Time is that in the stream; where it is missing, frames are `fps` apart, or as far apart as they
+    arrived. Numbers go on after a lost connection.
+    """
+    epoch, begin_s, first, latest = -1, 0.0, 0, -1
+    for frame in frames:
+        seconds = frame.pts
+        if seconds is None:
+            seconds = frame.number / fps if fps else frame.wall
+        if frame.epoch != epoch:
+            epoch, begin_s, first = frame.epoch, seconds, latest + 1
+        number = first + math.floor((seconds - begin_s) * rate + EARLY)
+        if number > latest:
+            latest = number
+            yield replace(frame, number=number)
+
+
+@dataclass(slots=True)
+class DecodeStats:
+    """Counters of a stream: frames decoded, frames lost to errors, changes of resolution."""
+
+    decoded: int = 0
+    skipped: int = 0
+    resolution_changes: int = 0
+
+
+class Picture(NamedTuple):
+    """A decoded image and its time in the stream."""
+
+    pts: float | None
+    image: Image
+
+
 class Decoder:
     """Decodes packets to images and counts errors."""
 
@@ -170,52 +288,44 @@ class Decoder:
         self._shape = shape
 
 
-def pyav() -> Any:
-    """Import PyAV, or raise an error that names the missing extra."""
-    try:
-        import av
-        import av.logging
-    except ImportError as error:
-        raise MissingExtraError("video", "video") from error
-    return av
+def picture_files(folder: Path) -> list[Path]:
+    """The pictures of a folder in natural order (2 before 10).
 
-
-def decoding_errors() -> tuple[type[Exception], ...]:
-    """Exceptions that PyAV raises on broken media."""
-    return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
-
-
-def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
-    """The first video stream of a container, with the frame size limited to `MAX_PIXELS`.
-
-    Raises `DataError` for audio only or a still image. Larger frames anywhere in the stream fail
-    to decode.
+    Raises `DataError` if there are none, or of several series; other files are ignored.
     """
-    kind = container.format.name
-    if kind == "image2" or kind.endswith("_pipe"):
-        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=hint)
-    if not container.streams.video:
-        held = ", ".join(stream.type for stream in container.streams) or "nothing"
-        raise DataError(f"{name}: expected a video stream, got {held}", hint=hint)
-    stream = container.streams.video[0]
-    stream.codec_context.options = dict(BOUNDED)
-    return stream
-
-
-def _opened(path: Path) -> Any:
-    """Open the container of a file."""
-    av = pyav()
-    check_file(path)
     try:
-        # Absolute, or FFmpeg could read the path as a protocol; network access is disabled.
-        return av.open(
-            str(path.absolute()),
-            options={"protocol_whitelist": "file"} | BOUNDED,
-            timeout=FILE_TIMEOUT_S,
+        names = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    except OSError as error:
+        raise DataError(
+            f"{folder}: expected a folder of pictures, got: {os_reason(error)}",
+            hint="check the path",
+        ) from None
+    files = [file for file in names if file.suffix.lower() in CODECS and file.is_file()]
+    if not files:
+        raise DataError(
+            f"{folder}: expected pictures ({', '.join(CODECS)}), got none and {len(names)} other "
+            f"{'entry' if len(names) == 1 else 'entries'}",
+            hint=FOLDER_HINT,
         )
-    except decoding_errors() as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: expected a video file, got: {reason}", hint=HINT) from None
+    series = sorted({_DIGITS.sub("#", file.name) for file in files})
+    if len(series) > 1:
+        raise DataError(
+            f"{folder}: expected one series of pictures, got {len(series)}: "
+            f"{', '.join(series[:3])}{', …' if len(series) > 3 else ''} (# is a number)",
+            hint=FOLDER_HINT,
+        )
+    return sorted(files, key=_numbers)
+
+
+def folder_digest(folder: Path) -> str:
+    """Fingerprint of a folder: hash of its pictures' names and sizes, and of both ends."""
+    files = picture_files(folder)
+    sha = hashlib.sha256()
+    for file in files:
+        sha.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+    for file in (files[0], files[-1]):
+        sha.update(_content(file))
+    return sha.hexdigest()
 
 
 def check_file(path: Path) -> None:
@@ -238,6 +348,54 @@ def check_file(path: Path) -> None:
         raise DataError(f"{path}: expected a video file, got {got}", hint="check the path")
 
 
+def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
+    """The first video stream of a container, with the frame size limited to `MAX_PIXELS`.
+
+    Raises `DataError` for audio only or a still image. Larger frames anywhere in the stream fail
+    to decode.
+    """
+    kind = container.format.name
+    if kind == "image2" or kind.endswith("_pipe"):
+        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=hint)
+    if not container.streams.video:
+        held = ", ".join(stream.type for stream in container.streams) or "nothing"
+        raise DataError(f"{name}: expected a video stream, got {held}", hint=hint)
+    stream = container.streams.video[0]
+    stream.codec_context.options = dict(BOUNDED)
+    return stream
+
+
+def pyav() -> Any:
+    """Import PyAV, or raise an error that names the missing extra."""
+    try:
+        import av
+        import av.logging
+    except ImportError as error:
+        raise MissingExtraError("video", "video") from error
+    return av
+
+
+def decoding_errors() -> tuple[type[Exception], ...]:
+    """Exceptions that PyAV raises on broken media."""
+    return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
+
+
+def _opened(path: Path) -> Any:
+    """Open the container of a file."""
+    av = pyav()
+    check_file(path)
+    try:
+        # Absolute, or FFmpeg could read the path as a protocol; network access is disabled.
+        return av.open(
+            str(path.absolute()),
+            options={"protocol_whitelist": "file"} | BOUNDED,
+            timeout=FILE_TIMEOUT_S,
+        )
+    except decoding_errors() as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: expected a video file, got: {reason}", hint=HINT) from None
+
+
 def _packets(container: Any, stream: Any, counts: DecodeStats) -> Iterator[Any]:
     """Yield the packets of a stream until its end or the first unreadable position."""
     try:
@@ -251,3 +409,31 @@ def _duration_s(container: Any, stream: Any) -> float | None:
     if stream.duration is not None and stream.time_base:
         return float(stream.duration * stream.time_base)
     return None if container.duration is None else container.duration / pyav().time_base
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """A picture file in the manner of a packet: it can be decoded."""
+
+    file: Path
+
+    def decode(self) -> list[Any]:
+        """The frame, without a demuxer that could follow references to other files."""
+        av = pyav()
+        codec = av.CodecContext.create(CODECS[self.file.suffix.lower()], "r")
+        # Without explode FFmpeg completes a truncated JPEG with grey.
+        codec.options = BOUNDED | {"err_detect": "explode"}
+        content = _content(self.file)
+        if not content:
+            raise ValueError("an empty file")
+        return [*codec.decode(av.Packet(content)), *codec.decode(None)][:1]
+
+
+def _content(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MAX_PICTURE_BYTES)
+
+
+def _numbers(file: Path) -> tuple[list[int], str]:
+    """Sorting key within a series: the numbers in the name, then the name for equal ones."""
+    return [int(digits) for digits in _DIGITS.findall(file.name)], file.name

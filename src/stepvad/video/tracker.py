@@ -1,16 +1,17 @@
-"""Track people from frame to frame; where it is not clear who is who, tracks end."""
+"""Who is who: people of successive frames as persons with ids."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
-from stepvad.video.association import Likeness, Person, likeness, twins
-from stepvad.video.glitches import LastGood
-from stepvad.video.motion import BoxMotion
-from stepvad.video.people import People
+from stepvad.video.people import Float32s, People, iou, pose_overlap
+from stepvad.windows.bodies import Bodies, jumped
 
 FRAME_S = 0.1
 """Time between frames if the caller does not give it."""
@@ -24,9 +25,45 @@ CLEAR, CLEAR_SWAP = 0.3, 0.15
 """Least lead in likeness: over another person or box, and over a swap."""
 RIVAL = 0.1
 """Likeness from which an unmatched person or box comes into question."""
-
 Pairs = dict[int, int]
 """Rows of detections by position of the person."""
+
+LOST_S = 0.35
+"""A person not seen for longer is lost, and taken up again only if place, size and pose agree."""
+POSE, MOTION, SIZE, UNSEEN = 0.2, 0.015, 0.6, 0.2
+"""Weights beside the overlap of boxes: pose overlap, squared deviation from the predicted place,
+squared log ratio of the sizes, seconds unseen. Fitted to who is who in `vtest.avi`, first half."""
+LEAST, LEAST_SPREAD, LEAST_LOST = 0.4, 2.0, -0.1
+"""Least likeness of a person who stands still, its decrease by uncertainty, and its lower bound."""
+LEAST_ALONE = 0.05
+"""Least likeness if nobody else comes into question."""
+MOST_DEVIATION, MOST_DEVIATION_LOST = 6.0, 2.5
+"""Largest deviation from the predicted place, in standard deviations."""
+MOST_DISTANCE = 1.0
+"""Largest distance from the predicted place, in body heights."""
+MOST_GROWTH, MOST_GROWTH_LOST = 0.7, 0.35
+"""Largest log ratio of the sizes, the square roots of the boxes' areas."""
+LOW_PENALTY = 0.1
+"""Additional likeness required of a detection with a low score."""
+ONE_BODY, ONE_POSE = 0.45, 0.6
+"""Shared part of the smaller of two boxes, or overlap of poses, from which both may be of one
+body."""
+
+PLACE_NOISE = 0.05
+"""Standard deviation of an observed centre, in body heights."""
+FIRST_SPEED = 1.5
+"""Standard deviation of the speed of a person seen once, in body heights per second."""
+SPEED_CHANGE = 0.5
+"""Standard deviation of the change of speed within a second, in body heights per second."""
+PACE_CHANGE = 0.6
+"""The same for each body height per second that the person moves already."""
+SIZE_GAIN = 0.5
+"""Share of an observed size that the estimate takes over."""
+
+LONGEST_GLITCH_S = 0.4
+"""How long poses may be out of line; what lasts longer is how the person is now."""
+SMALLEST_BODY = 1.0
+"""Size of a body, in pixels, below which its change says nothing."""
 
 
 class Tracker:
@@ -144,6 +181,145 @@ class Tracker:
         return self._next_id
 
 
+@dataclass(slots=True, eq=False)
+class Person:
+    """State of one tracked person; `time_s`, the box and the joints are of the last sighting."""
+
+    motion: BoxMotion
+    corners: Float32s
+    keypoints: Float32s
+    confidence: Float32s
+    time_s: float
+    track_id: int | None = None
+    """None until seen twice."""
+    good: LastGood | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likeness:
+    """Likeness `(N, M)` of N persons and M detections, and the pairs that may be the same."""
+
+    values: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    """Persons with a track id, `(N,)`."""
+    unseen_s: NDArray[np.float64]
+    lost: NDArray[np.bool_]
+
+
+def likeness(
+    persons: Sequence[Person], people: People, high: NDArray[np.bool_], now: float, dt: float
+) -> Likeness:
+    """Compare persons, predicted to time `now`, with the detections of a frame.
+
+    `high` marks detections with a high score: others only continue tracks that are not lost.
+    """
+    shape = len(persons), len(people)
+    unseen_s = np.array([now - person.time_s for person in persons])
+    known = np.array([person.track_id is not None for person in persons], np.bool_)
+    lost = unseen_s > max(LOST_S, 1.5 * dt)
+    if 0 in shape:
+        return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s, lost)
+    boxes = np.array([person.motion.corners() for person in persons])
+    spread = np.array([person.motion.spread for person in persons])[:, None]
+    centre, sides = _centre(boxes), boxes[:, 2:] - boxes[:, :2]
+    height = sides.max(axis=1)
+    seen = people.boxes.corners
+    distance = np.linalg.norm(centre[:, None] - _centre(seen)[None], axis=2) / height[:, None]
+    growth = np.abs(np.log(_sizes(seen)[None] / _sizes(boxes)[:, None]))
+    values = (
+        iou(boxes, seen)
+        + POSE * pose_overlap(_moved(persons, centre), _joints(people), height)
+        - MOTION * (distance / spread) ** 2
+        - SIZE * growth**2
+        - UNSEEN * unseen_s[:, None]
+    )
+    allowed = (
+        (distance < spread * np.where(lost, MOST_DEVIATION_LOST, MOST_DEVIATION)[:, None])
+        & (distance < MOST_DISTANCE)
+        & (growth < np.where(lost, MOST_GROWTH_LOST, MOST_GROWTH)[:, None])
+        & (values > _least(values, spread, known, high) + np.where(high, 0, LOW_PENALTY))
+        & (high[None] | (known & ~lost)[:, None])
+    )
+    return Likeness(values, allowed, known, unseen_s, lost)
+
+
+def twins(people: People) -> NDArray[np.bool_]:
+    """Pairs of detections that may be of one body, `(M, M)`: by their poses or their boxes."""
+    boxes = people.boxes.corners
+    height = np.maximum(boxes[:, 2:] - boxes[:, :2], 1).max(axis=1, initial=1.0)
+    overlap, area = iou(boxes, boxes), np.square(_sizes(boxes))
+    shared = overlap / (1 + overlap) * (area[:, None] + area[None])
+    same = shared > ONE_BODY * np.minimum(area[:, None], area[None])
+    same |= pose_overlap(_joints(people), _joints(people), height) > ONE_POSE
+    np.fill_diagonal(same, val=False)
+    return np.asarray(same)
+
+
+class BoxMotion:
+    """Constant-velocity model of a box's centre; its sides are smoothed, and held while unseen.
+
+    Both coordinates of the centre share their variances, which are in squared body heights.
+    """
+
+    def __init__(self, corners: Float32s) -> None:
+        self._centre, self._sides = _centre_and_sides(corners)
+        self._speed = np.zeros(2)
+        self._var_place, self._cov, self._var_speed = PLACE_NOISE**2, 0.0, FIRST_SPEED**2
+
+    def predict(self, dt: float) -> None:
+        """Advance by `dt` seconds: the centre moves, and its uncertainty grows."""
+        self._centre = self._centre + dt * self._speed
+        pace = float(np.hypot(*self._speed)) / self._sides.max()
+        q = (SPEED_CHANGE + PACE_CHANGE * pace) ** 2 * dt
+        self._var_place += 2 * dt * self._cov + dt**2 * self._var_speed + q * dt**2 / 3
+        self._cov += dt * self._var_speed + q * dt / 2
+        self._var_speed += q
+
+    def correct(self, corners: Float32s) -> None:
+        """Update with an observed box."""
+        centre, sides = _centre_and_sides(corners)
+        certainty = self._var_place + PLACE_NOISE**2
+        place_gain, speed_gain = self._var_place / certainty, self._cov / certainty
+        self._speed = self._speed + speed_gain * (centre - self._centre)
+        self._centre = self._centre + place_gain * (centre - self._centre)
+        self._sides = self._sides + SIZE_GAIN * (sides - self._sides)
+        self._var_speed -= speed_gain * self._cov
+        self._cov *= 1 - place_gain
+        self._var_place *= 1 - place_gain
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of where the box will be seen, in body heights."""
+        return float(np.sqrt(self._var_place + PLACE_NOISE**2))
+
+    def corners(self) -> Float32s:
+        """The estimated box: left, top, right, bottom."""
+        half = self._sides / 2
+        return np.concatenate([self._centre - half, self._centre + half]).astype(np.float32)
+
+
+@dataclass(slots=True)
+class LastGood:
+    """The last pose of a track that was in line, and when it was."""
+
+    keypoints: Float32s
+    time_s: float
+
+    def accepts(self, keypoints: Float32s, time_s: float) -> bool:
+        """Whether a later pose `(V, 2)` is in line; if so, it is the last good one from now on.
+
+        A body that jumps or changes its size at once is not, for up to `LONGEST_S`.
+        """
+        apart_s = time_s - self.time_s
+        if 0 <= apart_s <= LONGEST_GLITCH_S and _body_size(self.keypoints) >= SMALLEST_BODY:
+            poses = self.keypoints[None], keypoints[None]
+            if jumped(*poses, np.array([apart_s]))[0]:
+                return False
+        self.keypoints, self.time_s = keypoints, time_s
+        return True
+
+
 def _pairs(likely: Likeness) -> Pairs:
     """Pair persons and detections to the largest sum of likenesses."""
     worth = np.where(likely.allowed, likely.values + 2, 0)  # more pairs come before better ones
@@ -192,3 +368,46 @@ def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
 
 def _rivals(values: NDArray[np.float64], own: float) -> NDArray[np.bool_]:
     return np.asarray((values > RIVAL) & (own - values < CLEAR))
+
+
+def _least(
+    values: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    high: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """The likeness required: more where others come into question."""
+    near = values > LEAST_ALONE
+    persons, detections = near & known[:, None], near & high[None]
+    others = persons.sum(axis=0) - persons + detections.sum(axis=1)[:, None] - detections
+    least = LEAST - LEAST_SPREAD * spread
+    return np.maximum(np.where(others > 0, least, np.minimum(least, LEAST_ALONE)), LEAST_LOST)
+
+
+def _moved(persons: Sequence[Person], centre: Float32s) -> tuple[Float32s, Float32s]:
+    """Joints of the last sighting, moved to the predicted place."""
+    moved = centre - _centre(np.array([person.corners for person in persons]))
+    keypoints = np.array([person.keypoints for person in persons]) + moved[:, None]
+    return keypoints, np.array([person.confidence for person in persons])
+
+
+def _joints(people: People) -> tuple[Float32s, Float32s]:
+    return people.keypoints, people.confidence
+
+
+def _centre(boxes: Float32s) -> Float32s:
+    return np.asarray((boxes[:, :2] + boxes[:, 2:]) / 2, np.float32)
+
+
+def _sizes(boxes: Float32s) -> Float32s:
+    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1)
+    return np.asarray(np.sqrt(sides[:, 0] * sides[:, 1]), np.float32)
+
+
+def _centre_and_sides(corners: Float32s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low, high = corners[:2].astype(np.float64), corners[2:].astype(np.float64)
+    return (low + high) / 2, np.maximum(high - low, 1.0)
+
+
+def _body_size(keypoints: Float32s) -> float:
+    return float(Bodies.of(keypoints[None, None]).size[0, 0])

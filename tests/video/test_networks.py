@@ -10,8 +10,8 @@ from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.model.runtime.engines import onnxruntime_graph, openvino_by_shape
 from stepvad.model.runtime.graph import Graph
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
-from stepvad.video import engine as poses
-from stepvad.video.engine import PROVIDERS, PoseEngine, choose_engine
+from stepvad.video import networks as poses
+from stepvad.video.networks import PROVIDERS, PoseEngine, choose_engine
 
 
 @pytest.mark.parametrize("multiplies", [True, False])

@@ -13,22 +13,37 @@ import pytest
 
 from stepvad.config import PoseRuntime
 from stepvad.errors import DataError, MissingExtraError, ModelFileError
-from stepvad.video.detection import (
+from stepvad.video.models import CARDS, ModelCard
+from stepvad.video.networks import (
+    ImageNetwork,
+    Port,
+    PoseEngine,
+    Region,
+    crop,
+    letterbox,
+    open_network,
+    region_around,
+)
+from stepvad.video.people import (
     RTMDET_MEAN,
     RTMDET_STD,
+    Boxes,
+    People,
     PersonDetector,
+    PoseEstimator,
+    PoseNetwork,
+    TopDown,
+    decode_movenet,
     decode_rtmdet,
+    decode_simcc,
     decode_yolox,
     grid,
+    iou,
+    no_boxes,
+    open_estimator,
     without_doubles,
 )
-from stepvad.video.engine import PoseEngine
-from stepvad.video.keypoints import PoseNetwork, decode_movenet, decode_simcc
-from stepvad.video.models import CARDS, ModelCard
-from stepvad.video.networks import ImageNetwork, Port, open_network
-from stepvad.video.people import Boxes, People, iou, no_boxes
-from stepvad.video.pixels import Image, Region, crop, letterbox, region_around
-from stepvad.video.pose import PoseEstimator, TopDown, open_estimator
+from stepvad.video.source import Image
 from stepvad.video.tracker import Tracker
 from tests.video import graphs
 
@@ -153,7 +168,6 @@ def _real(models: Path, engine: PoseEngine) -> TopDown:
 
 
 pytest.importorskip("cv2")
-
 BLACK = np.zeros((64, 128, 3), np.uint8)
 
 
@@ -272,7 +286,6 @@ def test_a_pose_network_is_no_detector(tmp_path: Path) -> None:
 
 
 pytest.importorskip("cv2")
-
 PICTURE = np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)
 ONE = Boxes(np.array([[10, 10, 30, 50]], np.float32), np.array([0.9], np.float32))
 
