@@ -32,7 +32,7 @@ from playwright.sync_api import Error, Page
 
 from studies.figures import markdown
 from tests.browser import launched, new_page
-from tests.site.notifications.services import MailServer, mail_server, text_of
+from tests.site.notify.services import MailServer, mail_server, text_of
 from tests.site.receivers import Broker
 from tests.video.servers import CANARY, RtspServer, free_port
 

@@ -34,12 +34,12 @@ from stepvad.poses import Clip
 from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
+from stepvad.site.learning.learner import Situation, due_round
 from stepvad.site.learning.recordings import RecordingIndex
-from stepvad.site.learning.schedule import Situation, due
 from stepvad.site.learning.versions import Versions
 from stepvad.site.mark_follower import LimitQueue, MarkFollower
 from stepvad.site.recorder import RECORDINGS
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from studies.figures import markdown
 from studies.mocap import motions, takes
 from studies.mocap.catalogue import MotionKind
@@ -268,7 +268,7 @@ class SimulatedSite:
             marks=len(self.store.marked()),
             current=current,
         )
-        match due(situation, self.settings.learning.hours):
+        match due_round(situation, self.settings.learning.hours):
             case "fit":
                 rounds.fit(self.settings, now=now)
                 self._load()

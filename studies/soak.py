@@ -31,7 +31,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stepvad.intake import demo
-from stepvad.site.store.eventstore import FILE_NAME
+from stepvad.site.store.events import FILE_NAME
 from studies.soak_parts import verdict
 from studies.soak_parts.faults import Faults
 from studies.soak_parts.samples import Sample, Sampler

@@ -12,7 +12,7 @@ import pytest
 from stepvad.evaluation.walkers import make_clips
 from stepvad.settings.file import load
 from stepvad.site.learning.versions import Versions
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from tests.images import extras, python_of
 from tests.pages import ROOT
 from tests.site.learning.recorded import record_clips

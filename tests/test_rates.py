@@ -35,7 +35,7 @@ from stepvad.poses import Clip
 from stepvad.settings.file import load
 from stepvad.site.checking import check
 from stepvad.site.pipeline import Pipeline
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate
 from tests.cli.conftest import Command, stepvad

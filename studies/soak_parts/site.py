@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stepvad.settings.token import TOKEN
-from stepvad.site.store.eventstore import FILE_NAME
+from stepvad.site.store.events import FILE_NAME
 from studies.soak_parts.clock import WallClock
 from studies.soak_parts.receiver import Receiver
 from tests.fleet.disks import Disk

@@ -20,7 +20,7 @@ from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.passwords import Passwords
 from stepvad.cli.events import events
 from stepvad.cli.users import users
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from tests.cli.conftest import Command
 from tests.pages import ROOT
 from tests.site.records import record

@@ -15,7 +15,7 @@ from stepvad.site.checking import check
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned, Versions
 from stepvad.site.sink_test import send_test
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.receivers import web_server
 from tests.video.servers import free_port
 

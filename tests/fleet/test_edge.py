@@ -16,7 +16,7 @@ from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.fleet.wire import Batch, decode, decode_event
 from stepvad.incidents.record import Record
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.roles import Role, bus_section
 from tests.site.sites import NO_PAGE, RATE, one_person, pose_camera, write_site

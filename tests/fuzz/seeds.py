@@ -33,7 +33,7 @@ from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Pose, Track
 from stepvad.progress import silent
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts
 from stepvad.video.people import Boxes, People

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from tests.site.records import SINKS
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from stepvad.site.delivery import SinkDelivery
+from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.supervision.stages import Supervisor
 from tests.video.servers import free_port, wait_until
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepvad.explain.event import EventExplanation, MotionFrames, PartShare, Phrase, ScaleWeight
 from stepvad.incidents.record import Record, event_id
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 
 SINKS = ("file", "mqtt")
 UNIQUE = "Kamera-Zq7-Hinterhof"

@@ -23,7 +23,7 @@ from stepvad.incidents.record import Record
 from stepvad.intake import demo
 from stepvad.poses import Clip, Track
 from stepvad.settings.sections import CameraSettings
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from tests.video.clips import write_walker
 from tests.video.graphs import movenet, yolox
 from tests.video.servers import SLOWER, wait_until

@@ -27,7 +27,7 @@ from stepvad.site.mark_follower import (
     mark_stored,
     promise_words,
 )
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from tests.files.unreadable import unreadable
 from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, write_site

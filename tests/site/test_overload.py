@@ -16,7 +16,7 @@ from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
 from stepvad.site.housekeeping import CALM_LOOKS, LoadWatch
 from stepvad.site.pipeline import Pipeline
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.live import people_of
 from tests.site.sites import one_person, pose_camera, write_site
 

@@ -20,7 +20,7 @@ from stepvad.intake.playback import open_scene
 from stepvad.site import background
 from stepvad.site.background import BackgroundTasks, TaskQueue
 from stepvad.site.explainer import packed, unpacked
-from stepvad.site.store.errors import StoreError
+from stepvad.site.store.database import StoreError
 from stepvad.supervision.logs import Form, set_up
 from stepvad.supervision.stages import Supervisor
 from tests.site.sites import camera, one_person, pose_camera, write_site

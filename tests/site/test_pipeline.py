@@ -17,7 +17,7 @@ from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
 from stepvad.settings.file import SiteSettings, load
 from stepvad.site.pipeline import Pipeline
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.supervision.stages import Supervisor
 from tests.site.sites import jumble, one_person, pose_camera, write_site
 from tests.video.servers import SLOWER

@@ -16,9 +16,9 @@ from stepvad.settings.sections import (
     WebhookSettings,
 )
 from stepvad.site.sink_test import send_test
-from stepvad.site.sinks import names
+from stepvad.site.sinks.delivery import names
 from tests.site.receivers import Broker
-from tests.site.test_mqtt import Listener
+from tests.site.sinks.test_mqtt import Listener
 from tests.video.servers import wait_until
 
 

@@ -22,7 +22,7 @@ from stepvad.poses import Pose
 from stepvad.settings.file import CameraSettings, SiteSettings, Web
 from stepvad.site.editor import SettingsEditor
 from stepvad.site.replay import Replays
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.web import Running, create_app
 
 TOKEN = "a-token-of-this-test-0123456789"

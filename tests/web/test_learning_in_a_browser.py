@@ -18,7 +18,7 @@ from stepvad.services.page import serve_page
 from stepvad.settings.file import load
 from stepvad.settings.token import token_of
 from stepvad.site.app import Site
-from stepvad.site.learning.schedule import RoundKind
+from stepvad.site.learning.learner import RoundKind
 from tests.browser import IN_CHROMIUM, log_in, new_page, violations
 from tests.site.learning.recorded import record_clips
 from tests.site.sites import one_person, pose_camera

@@ -11,10 +11,10 @@ from playwright.sync_api import Page, expect
 
 from stepvad.settings.file import Sinks
 from stepvad.settings.notify import NotifySettings
-from stepvad.site.notifications.push_subscriptions import PushSubscriptions
+from stepvad.site.notify.push import PushSubscriptions
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, until, violations
-from tests.site.notifications.pushes import Browser
+from tests.site.notify.pushes import Browser
 from tests.web.sites import TOKEN, Site, happen, site
 
 pytestmark = IN_CHROMIUM

@@ -17,8 +17,8 @@ from stepvad.settings.file import Sinks, load
 from stepvad.settings.notify import NotifySettings
 from stepvad.site import camera_trial
 from stepvad.site.editor import SettingsEditor
-from stepvad.site.notifications.push_subscriptions import PushSubscriptions
-from tests.site.notifications.pushes import Browser, push_service
+from stepvad.site.notify.push import PushSubscriptions
+from tests.site.notify.pushes import Browser, push_service
 from tests.site.receivers import web_server
 from tests.site.sites import video_camera, write_networks
 from tests.web.sites import BEARER, HERE, Site, site

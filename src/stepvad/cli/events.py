@@ -85,7 +85,7 @@ def list_(
         stepvad events list --camera yard --since 7d -o week.csv
     """
     from stepvad.formats import eventtable
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     if id is not None:
         _show(data, id, as_json=as_json)
@@ -150,7 +150,7 @@ def _show(data: Path, id: str, *, as_json: bool) -> None:
     """Print everything about one event."""
     from stepvad.codec import to_plain
     from stepvad.formats import eventtable
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
         record = store.event(id)
@@ -235,7 +235,7 @@ def delete(
 def _delete_from_site(
     data: Path, ids: list[str] | None, camera: str | None, since: float | None, until: float | None
 ) -> Deleted:
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
         known = store.stored().cameras
@@ -285,7 +285,7 @@ def backup(
 
         stepvad events backup /mnt/backup/events.db
     """
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     check_output(file)
     with open_store(data) as store:
@@ -307,8 +307,8 @@ def restore(
     events.db.before-restore, which replaces an earlier one. Events deleted since the backup was
     made come back.
     """
-    from stepvad.site.store.eventstore import FILE_NAME
-    from stepvad.site.store.restore import restore as put_back
+    from stepvad.site.store.backup import restore as put_back
+    from stepvad.site.store.events import FILE_NAME
 
     if (data / FILE_NAME).exists() and not yes:
         ask(f"Replace all events in {data} with those of {file}?")
@@ -350,7 +350,7 @@ def mark(
     """
     judged: Mark | None = "right" if right else "normal" if normal else None
     if fleet is None:
-        from stepvad.site.store.access import open_store
+        from stepvad.site.store.events import open_store
 
         with open_store(data) as store:
             store.mark(id, judged, time.time(), COMMAND)
@@ -394,7 +394,7 @@ def resend(
     A running site sends them within seconds, a stopped one when it starts.
     """
     from stepvad.settings.file import data_of
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     if ids and all:
         raise ConfigError("resend: expected ids of messages or --all, got both")
@@ -416,7 +416,7 @@ def resend(
 
 
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
-    from stepvad.site.store.access import open_store
+    from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
         messages: list[OutboxMessage | DeadLetter] = [*store.outbox.dead_letters(sink)]

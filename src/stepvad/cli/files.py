@@ -180,7 +180,7 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     from stepvad.settings.file import data_of
     from stepvad.site.learning.versions import Versions
     from stepvad.site.learning.versions import facts as learned_facts
-    from stepvad.site.store.access import file_sizes, open_store
+    from stepvad.site.store.events import file_sizes, open_store
 
     data = data_of(site)
     with open_store(data) as store:

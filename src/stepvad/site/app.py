@@ -24,14 +24,13 @@ from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.token import TOKEN, token_of
-from stepvad.site.delivery import SinkDelivery
 from stepvad.site.housekeeping import Housekeeping, delete_old_data
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.mark_follower import mark_stored
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.replay import Replays
-from stepvad.site.sinks import connect, names, to_people
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
+from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.supervision.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar, get_args
 
-from stepvad.site.store.errors import StoreError
+from stepvad.site.store.database import StoreError
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat

@@ -11,8 +11,8 @@ from stepvad.intake.playback import open_scene
 from stepvad.settings.notify import BROWSERS
 from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.settings.web import server_tls
-from stepvad.site.notifications.people import target_of
-from stepvad.site.notifications.words import opens_here_only, page_address
+from stepvad.site.notify.people import target_of
+from stepvad.site.notify.words import opens_here_only, page_address
 from stepvad.stream import Stream
 from stepvad.video.camera import device_of
 from stepvad.video.models import model_file

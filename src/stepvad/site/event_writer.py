@@ -17,7 +17,7 @@ from stepvad.intake.status import LiveStatus
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.explainer import EventPoses, Explainer
-from stepvad.site.store.errors import StoreError
+from stepvad.site.store.database import StoreError
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat

@@ -14,7 +14,7 @@ from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.background import Mailbox
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)
 

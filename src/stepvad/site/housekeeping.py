@@ -15,10 +15,10 @@ from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import RetentionSettings
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
-from stepvad.site.delivery import SinkDelivery
 from stepvad.site.drifting import CameraDrift
 from stepvad.site.mark_follower import MarkFollower
-from stepvad.site.store.eventstore import Store
+from stepvad.site.sinks.delivery import SinkDelivery
+from stepvad.site.store.events import Store
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
 

@@ -22,7 +22,7 @@ from stepvad.intake.models import Loaded, Models
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.background import Mailbox
 from stepvad.site.marks import marks_in
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.supervision.logs import FailureLog
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from stepvad.errors import StepvadError
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.explainer import unpacked
-from stepvad.site.store.access import open_store
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store, open_store
 
 logger = logging.getLogger(__name__)
 

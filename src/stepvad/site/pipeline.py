@@ -40,7 +40,7 @@ from stepvad.site.explainer import ExplainedQueue, Explainer
 from stepvad.site.mark_follower import LimitQueue, MarkFollower, limit_of
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import CameraPeople, ScoringQueues, ScoringStage, Watcher
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
 from stepvad.supervision.stages import Stage, Supervisor

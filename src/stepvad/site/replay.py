@@ -21,7 +21,7 @@ from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.explainer import unpacked
 from stepvad.site.recorder import PART_S
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.skeletons import strokes
 
 logger = logging.getLogger(__name__)

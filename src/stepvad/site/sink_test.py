@@ -9,8 +9,8 @@ from stepvad.errors import ConfigError
 from stepvad.incidents.record import Record, event_id, message
 from stepvad.incidents.sink import Sink
 from stepvad.settings.sections import Sinks, SiteSettings
-from stepvad.site.notifications.people import sink_names, target_of, words_of
-from stepvad.site.sinks import connect, names
+from stepvad.site.notify.people import sink_names, target_of, words_of
+from stepvad.site.sinks.delivery import connect, names
 
 LABEL = "test"
 WHY = "a test of this sink, sent from the settings page"

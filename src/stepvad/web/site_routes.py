@@ -26,13 +26,9 @@ from stepvad.settings.sections import PoseSettings, RetentionSettings, SiteSetti
 from stepvad.site.camera_trial import CameraPicture, CameraProblem
 from stepvad.site.editor import BusyError, SettingsEditor
 from stepvad.site.learning.versions import LearnedFacts
-from stepvad.site.notifications.people import TestResult, people, send_test
-from stepvad.site.notifications.push_subscriptions import (
-    LONGEST_ENDPOINT,
-    PushSubscriptions,
-    check_endpoint,
-)
-from stepvad.site.sinks import names
+from stepvad.site.notify.people import TestResult, people, send_test
+from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
+from stepvad.site.sinks.delivery import names
 from stepvad.web.routes import Learning, Problem, Shown, Strict
 
 Digest = Annotated[

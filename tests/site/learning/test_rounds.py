@@ -24,7 +24,7 @@ from stepvad.site.learning import rounds
 from stepvad.site.learning.recordings import Amount, find, held_out
 from stepvad.site.learning.versions import Learned, Versions, facts
 from stepvad.site.recorder import RECORDINGS
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, record_clips
 from tests.site.records import record

@@ -1,14 +1,19 @@
-"""The file under the store: durable, private, whole, and brought up to date."""
+"""The database of a site: writes, snapshots, its schema, and errors of a disk."""
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +21,19 @@ import pytest
 
 from stepvad.errors import DataError
 from stepvad.site.store import database
-from stepvad.site.store.eventstore import Store
-from stepvad.site.store.schema import EVENT_STORE
+from stepvad.site.store.database import (
+    ERRNO_FAULTS,
+    EVENT_STORE,
+    SQLITE_FAULTS,
+    Fault,
+    Remedy,
+    StoreError,
+    classify,
+)
+from stepvad.site.store.events import Store
+from tests.fleet.disks import small_disk
 from tests.processes import Forks
-from tests.site.records import SINKS, record
+from tests.site.records import SINKS, fill, record
 
 
 def test_every_commit_waits_for_the_disk(store: Store) -> None:
@@ -111,7 +125,7 @@ def test_threads_share_a_store(store: Store) -> None:
 WRITER = """
 from dataclasses import replace
 from pathlib import Path
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.incidents.record import event_id
 from tests.site.records import record
 
@@ -169,3 +183,227 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     store.close()
+
+
+BY_CODE: dict[str, tuple[Fault, Remedy]] = {
+    "SQLITE_FULL": ("full", "make room"),
+    "SQLITE_BUSY": ("busy", "retry"),
+    "SQLITE_BUSY_SNAPSHOT": ("busy", "retry"),
+    "SQLITE_BUSY_RECOVERY": ("busy", "retry"),
+    "SQLITE_LOCKED": ("busy", "retry"),
+    "SQLITE_PROTOCOL": ("busy", "retry"),
+    "SQLITE_READONLY": ("read-only", "retry"),
+    "SQLITE_READONLY_DIRECTORY": ("read-only", "retry"),
+    "SQLITE_READONLY_DBMOVED": ("other", "give up"),
+    "SQLITE_PERM": ("read-only", "retry"),
+    "SQLITE_CORRUPT": ("damaged", "give up"),
+    "SQLITE_CORRUPT_INDEX": ("damaged", "give up"),
+    "SQLITE_NOTADB": ("damaged", "give up"),
+    "SQLITE_IOERR_CORRUPTFS": ("damaged", "give up"),
+    "SQLITE_IOERR": ("other", "retry"),
+    "SQLITE_IOERR_WRITE": ("other", "retry"),
+    "SQLITE_IOERR_FSYNC": ("other", "retry"),
+    "SQLITE_CANTOPEN": ("other", "retry"),
+    "SQLITE_NOMEM": ("other", "retry"),
+    "SQLITE_INTERRUPT": ("other", "retry"),
+    "SQLITE_SCHEMA": ("other", "retry"),
+    "SQLITE_ERROR": ("other", "give up"),
+    "SQLITE_CONSTRAINT_FOREIGNKEY": ("other", "give up"),
+    "SQLITE_TOOBIG": ("other", "give up"),
+    "SQLITE_MISUSE": ("other", "give up"),
+}
+BY_ERRNO: dict[int, tuple[Fault, Remedy]] = {
+    errno.ENOSPC: ("full", "make room"),
+    errno.EDQUOT: ("full", "make room"),
+    errno.EROFS: ("read-only", "retry"),
+    errno.EACCES: ("read-only", "retry"),
+    errno.EPERM: ("read-only", "retry"),
+    errno.EAGAIN: ("busy", "retry"),
+    errno.EBUSY: ("busy", "retry"),
+    errno.EIO: ("other", "retry"),
+    errno.EMFILE: ("other", "retry"),
+}
+
+
+@pytest.mark.parametrize("name", BY_CODE)
+def test_every_code_of_sqlite_has_a_fault_and_a_remedy(name: str, tmp_path: Path) -> None:
+    error = sqlite3.OperationalError(name)
+    error.sqlite_errorcode = getattr(sqlite3, name)
+    assert classify(error, tmp_path) == BY_CODE[name]
+    assert not [*tmp_path.iterdir()], "the disk was asked, and nothing is left of it"
+
+
+@pytest.mark.parametrize("number", BY_ERRNO)
+def test_every_errno_has_a_fault_and_a_remedy(number: int, tmp_path: Path) -> None:
+    assert classify(OSError(number, os.strerror(number)), tmp_path) == BY_ERRNO[number]
+
+
+def test_no_entry_of_the_tables_is_without_a_test() -> None:
+    assert SQLITE_FAULTS.keys() <= {getattr(sqlite3, name) for name in BY_CODE}
+    assert ERRNO_FAULTS.keys() <= BY_ERRNO.keys()
+
+
+def test_an_error_of_the_python_module_is_about_the_call() -> None:
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(sqlite3.ProgrammingError) as caught,
+    ):
+        connection.execute("SELECT ?", ())
+    assert classify(caught.value, Path()) == ("other", "give up")
+
+
+def fault_of_writing(store: Store) -> tuple[Fault, Remedy]:
+    """Write until it fails."""
+
+    def write() -> None:
+        for number in range(10_000):
+            store.change("new", record(number=number, why="long " * 2000))
+
+    with pytest.raises(StoreError) as caught:
+        write()
+    assert caught.value.hint
+    return caught.value.fault, caught.value.remedy
+
+
+def test_a_disk_that_is_really_full() -> None:
+    with small_disk(1) as disk, closing(Store(disk.path / "events.db", SINKS)) as store:
+        assert fault_of_writing(store) == ("full", "make room")
+        count = len(store.events(limit=None))
+        disk.fill()
+        with pytest.raises(StoreError) as caught:
+            store.change("new", record("other"))
+        assert caught.value.fault == "full"
+        assert len(store.events(limit=None)) == count
+
+
+def test_a_store_on_a_disk_that_was_full_before_it() -> None:
+    with small_disk(1) as disk:
+        disk.fill()
+        with pytest.raises(StoreError) as caught:
+            Store(disk.path / "events.db", SINKS)
+        assert caught.value.fault == "full"
+        disk.free()
+        with closing(Store(disk.path / "events.db", SINKS)) as store:
+            assert store.change("new", record()) == "stored"
+
+
+def test_a_limit_of_pages_is_a_full_disk(store: Store) -> None:
+    store.change("new", record(number=-1))
+    writer = store._database._writer
+    (pages,) = writer.execute("PRAGMA page_count").fetchone()
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    assert fault_of_writing(store) == ("full", "make room")
+
+
+def test_no_inode_left_is_a_full_disk_though_sqlite_says_that_it_cannot_open() -> None:
+    with small_disk(4) as disk:
+        with closing(Store(disk.path / "events.db", SINKS)) as store:
+            store.change("new", record())
+        subprocess.run(["mount", "-o", "remount,nr_inodes=4", disk.path], check=True)
+        with suppress(OSError):
+            for number in range(10):
+                (disk.path / f"file {number}").touch()
+        with pytest.raises(StoreError, match="unable to open") as caught:
+            Store(disk.path / "events.db", SINKS)
+        assert (caught.value.fault, caught.value.remedy) == ("full", "make room")
+
+
+def test_a_disk_that_turns_read_only_is_not_a_full_one() -> None:
+    with small_disk(4) as disk:
+        store = Store(disk.path / "events.db", SINKS)
+        store.change("new", record())
+        store.close()
+        subprocess.run(["mount", "-o", "remount,ro", disk.path], check=True)
+        with pytest.raises(StoreError) as caught:
+            Store(disk.path / "events.db", SINKS)
+        assert (caught.value.fault, caught.value.remedy) == ("read-only", "retry")
+        subprocess.run(["mount", "-o", "remount,rw", disk.path], check=True)
+        with closing(Store(disk.path / "events.db", SINKS)) as store:
+            assert store.events() == [record()]
+
+
+@contextmanager
+def locked_by_another_process(path: Path) -> Iterator[None]:
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "c.execute('BEGIN IMMEDIATE'); print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        yield
+        assert other.stdin is not None
+        other.stdin.close()
+
+
+def test_a_store_that_another_process_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    with closing(Store(tmp_path / "events.db", SINKS)) as store:
+        with locked_by_another_process(store.path):
+            assert fault_of_writing(store) == ("busy", "retry")
+            with pytest.raises(StoreError) as caught:
+                store.delete()
+            assert caught.value.fault == "busy"
+        assert store.change("new", record()) == "stored"
+
+
+def test_a_file_that_may_not_grow_is_neither_full_nor_damaged(tmp_path: Path) -> None:
+    """SQLite says "disk I/O error" as well when a quota is used up; here there is room."""
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from pathlib import Path; from stepvad.site.store.events import Store;"
+        "from stepvad.site.store.database import StoreError; from tests.site.records import record;"
+        "store = Store(Path(sys.argv[1]), ['mqtt']); store.change('new', record(number=0))\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({1 << 17}, {resource.RLIM_INFINITY}))\n"
+        "try:\n"
+        "    for n in range(1, 1000): store.change('new', record(number=n, why='long ' * 2000))\n"
+        "except StoreError as error: print(error.fault, error.remedy, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "events.db"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [*sys.path, Path.cwd()]))},
+        timeout=60,
+    )
+    assert done.stdout.startswith("other retry"), done
+    assert "disk I/O error" in done.stdout
+
+
+def test_bytes_that_were_overwritten_are_damage_to_writers_and_readers(store: Store) -> None:
+    fill(store, 60)
+    store.close()
+    content = bytearray(store.path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    store.path.write_bytes(content)
+    with closing(Store(store.path, SINKS)) as broken:
+        assert fault_of_writing(broken) == ("damaged", "give up")
+        with pytest.raises(StoreError) as caught:
+            broken.events()
+        assert caught.value.fault == "damaged"
+
+
+def test_a_file_that_is_no_database_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "events.db").write_bytes(b"no database at all " * 400)
+    with pytest.raises(StoreError) as caught:
+        Store(tmp_path / "events.db", SINKS)
+    assert (caught.value.fault, caught.value.remedy) == ("damaged", "give up")
+
+
+def test_a_backup_to_a_full_disk_is_an_error_of_the_store(store: Store) -> None:
+    fill(store, 60)
+    with small_disk(1) as disk:
+        disk.fill()
+        with pytest.raises(StoreError) as caught:
+            store.backup(disk.path / "copy.db")
+        assert caught.value.fault == "full"
+        assert [path.name for path in disk.path.iterdir()] == ["fills"]
+
+
+def test_a_store_goes_on_after_a_transaction_that_could_not_be_undone(store: Store) -> None:
+    store._database._writer.execute("BEGIN IMMEDIATE")
+    assert store.change("new", record()) == "stored"

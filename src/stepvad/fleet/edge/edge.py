@@ -21,7 +21,7 @@ from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.intake.playback import PlayedScene
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.token import TOKEN
-from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
 from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 

@@ -1,4 +1,4 @@
-"""The stage that lets a site learn: it watches the recordings and starts rounds of learning."""
+"""The stage that learns: it looks when a fit or a calibration is due, and runs it in a process."""
 
 from __future__ import annotations
 
@@ -12,65 +12,48 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from stepvad.calibration import file
-from stepvad.calibration.promise import hours_for_promise
+from stepvad.calibration.promise import duration, hours_for_promise
 from stepvad.errors import StepvadError
+from stepvad.incidents.hours import WatchHours
 from stepvad.intake.status import LearningView, LiveStatus
 from stepvad.settings.sections import SiteSettings
-from stepvad.site.learning import schedule
-from stepvad.site.learning.recordings import RecordingIndex, find
-from stepvad.site.learning.schedule import RoundKind, Situation
+from stepvad.site.learning.recordings import Amount, RecordingIndex, find
 from stepvad.site.learning.versions import Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
-
-LOOK_S = 5.0
+CHECK_S = 5.0
 DEADLINE_S = 120.0
 ROUND_S = {"fit": 6 * 3600.0, "calibrate": 2 * 3600.0}
 """Longest round; one that takes longer hangs and is killed."""
-FILES_A_LOOK = 200
+FILES_PER_CHECK = 200
 MOST_WORDS = 500
+
+RoundKind = Literal["fit", "calibrate"]
 
 StartRound = Callable[[RoundKind, IO[bytes]], "subprocess.Popen[bytes]"]
 
-
-@dataclass(slots=True, eq=False)
-class Round:
-    """A round in a process of its own."""
-
-    kind: RoundKind
-    process: subprocess.Popen[bytes]
-    errors: IO[bytes]
-    began: float
-    """Monotonic time."""
-
-    @property
-    def is_late(self) -> bool:
-        """Whether it has run for too long."""
-        return time.monotonic() - self.began > ROUND_S[self.kind]
-
-    def kill(self) -> None:
-        """Kill it and wait until it has ended."""
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        """Kill it if it still runs, and close its file."""
-        if self.process.poll() is None:
-            self.kill()
-        self.errors.close()
-
-    def complaint(self) -> str:
-        """The end of what it wrote to stderr."""
-        self.errors.seek(0)
-        text = self.errors.read().decode(errors="replace").strip()
-        return text[-MOST_WORDS:] or f"exit code {self.process.returncode}"
+FIRST_POSES = 1500
+"""Poses for the first model: a few people who cross the picture."""
+FIRST_FILES = 6
+"""Recordings for the first model: four to fit, two to calibrate."""
+YOUNG_HOURS, GROWTH = 2.0, 3.0
+"""A model of less footage than this is replaced by day, too, when three times as much is new."""
+NIGHT_SHARE = 0.1
+"""At night a model is replaced if this share of the footage is new, or if alerts were marked."""
+MEASURE_SHARE = 0.5
+"""The threshold is set again when there is this much more footage than it was measured on."""
+REST_S = 6 * 3600.0
+"""Shortest time between two fits, so that a night has one."""
+NOTHING = Amount()
+RETRY_S = 900.0
+"""Pause after a round that failed."""
 
 
 class Learner:
@@ -113,7 +96,7 @@ class Learner:
                 self.look()
             except Exception as error:
                 self._failures.log("learning failed, retrying at the next check", error)
-            self._stopping.wait(LOOK_S)
+            self._stopping.wait(CHECK_S)
         if self._round is not None:
             self._round.end()
 
@@ -136,13 +119,13 @@ class Learner:
 
     def look(self) -> None:
         """Count the recordings, see to the running round, and start one that is due."""
-        while not self._index.update(FILES_A_LOOK):
+        while not self._index.update(FILES_PER_CHECK):
             self.heartbeat.beat()
         if self._round is not None and self._see_to(self._round):
             return  # the site restarts with a new model
         situation = self._situation()
         if self._round is None:
-            kind = schedule.due(situation, self._settings.learning.hours)
+            kind = due_round(situation, self._settings.learning.hours)
             if kind is not None:
                 self._begin(kind)
         self._tell(situation)
@@ -198,7 +181,7 @@ class Learner:
 
     def _tell(self, at: Situation) -> None:
         recordings = find(self._settings.data / RECORDINGS)
-        words = schedule.words(
+        words = progress_words(
             at,
             self._settings.learning.alerts_per_day,
             since=recordings[0].begin if recordings else None,
@@ -227,11 +210,44 @@ class Learner:
         )
 
 
+@dataclass(slots=True, eq=False)
+class Round:
+    """A round in a process of its own."""
+
+    kind: RoundKind
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    began: float
+    """Monotonic time."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has run for too long."""
+        return time.monotonic() - self.began > ROUND_S[self.kind]
+
+    def kill(self) -> None:
+        """Kill it and wait until it has ended."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """Kill it if it still runs, and close its file."""
+        if self.process.poll() is None:
+            self.kill()
+        self.errors.close()
+
+    def complaint(self) -> str:
+        """The end of what it wrote to stderr."""
+        self.errors.seek(0)
+        text = self.errors.read().decode(errors="replace").strip()
+        return text[-MOST_WORDS:] or f"exit code {self.process.returncode}"
+
+
 def start_process(settings: Path) -> StartRound:
     """Start rounds in a process of low priority on one thread."""
 
     def start(kind: RoundKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "stepvad.services.learning", kind, str(settings)]
+        command = [sys.executable, "-m", "stepvad.site.learning", kind, str(settings)]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -241,3 +257,71 @@ def start_process(settings: Path) -> StartRound:
         )
 
     return start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that decides whether a round is due."""
+
+    now: float
+    amount: Amount
+    """All recordings that can be learned from."""
+    files: int
+    """Their number."""
+    new: Amount = NOTHING
+    """Recordings that begin after those that the current model was fitted on."""
+    unmeasured: Amount = NOTHING
+    """Recordings that begin after those that its threshold was measured on."""
+    marks: int
+    """Alerts marked as normal, by any model."""
+    current: Learned | None
+    failed_at: float | None = None
+    """When the latest round failed."""
+    is_asked: bool = False
+    """Whether a person asked for a fit."""
+
+
+def due_round(at: Situation, hours: WatchHours) -> RoundKind | None:
+    """The round that is due; None if none is."""
+    if at.failed_at is not None and 0 <= at.now - at.failed_at < RETRY_S and not at.is_asked:
+        return None
+    if at.files < FIRST_FILES or at.amount.poses < FIRST_POSES:
+        return None
+    current = at.current
+    if current is None or at.is_asked:
+        return "fit"
+    known = (current.fitted + current.measured).hours
+    if known < YOUNG_HOURS and at.new.hours >= GROWTH * known:
+        return "fit"
+    rested = at.now - current.made >= REST_S
+    is_worth = at.new.hours >= NIGHT_SHARE * at.amount.hours or at.marks != current.marks
+    if hours.include(at.now) and rested and is_worth:
+        return "fit"
+    is_more = at.unmeasured.hours >= MEASURE_SHARE * current.measured.hours
+    return "calibrate" if is_more else None
+
+
+def progress_words(
+    at: Situation, alerts_per_day: float, *, since: float | None, needed: float
+) -> str:
+    """How far a site has learned, for an operator.
+
+    `since` is the time of the oldest recording, `needed` the hours of footage, new to the model,
+    that the promise takes.
+    """
+    amount, current = at.amount, at.current
+    seen = f"{duration(amount.hours)} of motion, {amount.people} tracks of people"
+    passed_s = 0.0 if since is None else max(at.now - since, 1.0)
+    if current is None:
+        if not amount.poses:
+            return "Learning: waiting for the first recording with people in it."
+        left_s = passed_s * max(FIRST_POSES / amount.poses - 1, 0.0)
+        soon = f"in about {duration(left_s / 3600)}" if left_s > 20 else "in a minute or two"
+        return f"Learning: {seen} so far. First alerts possible {soon}."
+    if not current.is_provisional:
+        return f"Learned from {seen}. Threshold: {current.words}."
+    missing = max(needed - current.measured.hours - at.unmeasured.hours, 0.0)
+    wait_h = missing * passed_s / 3600 / amount.hours if amount.hours else 0.0
+    often = f"{alerts_per_day:g} false alert{'' if alerts_per_day == 1 else 's'} a day"
+    soon = f"takes about {duration(wait_h)} more" if wait_h > 0.02 else "comes with the next check"
+    return f"{seen}. Alerts are provisional; the promise of at most {often} {soon}."

@@ -39,7 +39,7 @@ from stepvad.site.mark_follower import DIRECTORY as MARKS
 from stepvad.site.mark_follower import promise_words
 from stepvad.site.marks import leaving_out, people_of
 from stepvad.site.recorder import RECORDINGS
-from stepvad.site.store.access import open_store
+from stepvad.site.store.events import open_store
 from stepvad.windows.sampling import at_rate
 
 SMALL_POSES = 20_000

@@ -1,4 +1,4 @@
-"""Webhooks: events posted as signed CloudEvents 1.0."""
+"""Sinks for machines: webhooks that get CloudEvents, and a file that gets lines of JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from stepvad.codec import to_plain
-from stepvad.errors import MissingExtraError
+from stepvad.codec import encode, to_plain
+from stepvad.errors import MissingExtraError, os_reason
 from stepvad.files.redaction import HIDDEN, redact
 from stepvad.files.secrets import secret
 from stepvad.incidents.sink import DeliveryError, RefusedError
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from stepvad.incidents.record import SinkMessage
     from stepvad.settings.file import WebhookSettings
 
+
 TYPE = "dev.stepvad.event"
 TIMESTAMP = "Stepvad-Timestamp"
 SIGNATURE = "Stepvad-Signature"
 MOST_BYTES = 1 << 16
 """Maximum size of a response, which is discarded; beyond it the connection is closed."""
 DAY_S = 86400.0
-
 Verdict = Literal["retry", "retry for a day", "refuse"]
 STATUSES: dict[int, Verdict] = {
     400: "refuse",
@@ -66,6 +67,9 @@ STATUSES: dict[int, Verdict] = {
     505: "retry for a day",
 }
 """`refuse` concerns the message itself, `retry for a day` a configuration that can be fixed."""
+
+LONGEST_LINE = 1 << 20
+"""Upper bound for the bytes of a line."""
 
 
 def verdict(status: int) -> Verdict:
@@ -179,6 +183,94 @@ class Webhook:
         return redact(text)
 
 
+def signature(key: str, timestamp: str, body: bytes) -> str:
+    """HMAC-SHA256 of the timestamp, a full stop and the body, in hex."""
+    return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
+    """A message in its envelope; the id is the same each time the message is sent."""
+    after, data = message.after, to_plain(message)
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    envelope: JsonObject = {
+        "specversion": "1.0",
+        "id": f"{after.id}-{kind}-{digest}",
+        "source": f"/stepvad/{site}/{after.camera}",
+        "type": f"{TYPE}.{kind}",
+        "subject": after.id,
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+    moment = {"new": after.start_time, "end": after.end_time}.get(kind)
+    if moment is not None:
+        envelope["time"] = datetime.fromtimestamp(moment, UTC).isoformat()
+    return envelope
+
+
+class JsonLines:
+    """Appends one line of JSON per event change; it is on disk when `send` returns.
+
+    The file is opened for each line, so it can be moved at any time. A line truncated by a crash
+    is removed before the next write: its message is sent again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """Always `file`: a site has only one."""
+        return "file"
+
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
+        """Append one line."""
+        line = encode(message) + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise DeliveryError(
+                f"{self.path}: expected a file that can be written, got: {os_reason(error)}",
+                hint="check the directory, its permissions and the free space",
+            ) from error
+
+    def close(self) -> None:
+        """Do nothing: the file is not kept open."""
+
+    def _append(self, line: bytes) -> None:
+        is_new = not self.path.exists()
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = self._mended(file)
+            try:
+                written = os.write(file, line)
+                if written < len(line):
+                    raise OSError(f"{written} of {len(line)} bytes were written")
+                os.fsync(file)
+            except OSError:
+                os.ftruncate(file, size)
+                raise
+        finally:
+            os.close(file)
+        if is_new:
+            _sync_directory(self.path.parent)
+
+    def _mended(self, file: int) -> int:
+        """Remove a truncated last line; return the size of the file."""
+        size = os.fstat(file).st_size
+        if not size or os.pread(file, 1, size - 1) == b"\n":
+            return size
+        start = max(size - LONGEST_LINE, 0)
+        tail = os.pread(file, size - start, start)
+        torn = tail[tail.rfind(b"\n") + 1 :]
+        if not torn.startswith(b"{") or (start and len(torn) == len(tail)):
+            raise DeliveryError(
+                f"{self.path}: expected lines of JSON, got something else at the end",
+                hint="use a separate file for the events",
+            )
+        os.ftruncate(file, size - len(torn))
+        return size - len(torn)
+
+
 async def _read(answer: Response) -> None:
     """Read a response up to `MOST_BYTES`, to reuse the connection."""
     size = 0
@@ -204,25 +296,10 @@ def _reason(error: BaseException) -> str:
         cause = following
 
 
-def signature(key: str, timestamp: str, body: bytes) -> str:
-    """HMAC-SHA256 of the timestamp, a full stop and the body, in hex."""
-    return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-
-
-def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
-    """A message in its envelope; the id is the same each time the message is sent."""
-    after, data = message.after, to_plain(message)
-    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
-    envelope: JsonObject = {
-        "specversion": "1.0",
-        "id": f"{after.id}-{kind}-{digest}",
-        "source": f"/stepvad/{site}/{after.camera}",
-        "type": f"{TYPE}.{kind}",
-        "subject": after.id,
-        "datacontenttype": "application/json",
-        "data": data,
-    }
-    moment = {"new": after.start_time, "end": after.end_time}.get(kind)
-    if moment is not None:
-        envelope["time"] = datetime.fromtimestamp(moment, UTC).isoformat()
-    return envelope
+def _sync_directory(path: Path) -> None:
+    """Make the name of a new file durable."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

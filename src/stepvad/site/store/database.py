@@ -1,23 +1,140 @@
-"""A SQLite database with one writing process: durable, without traces of deleted rows."""
+"""A SQLite database with one writing process: its schema, its connections and its errors."""
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 from stepvad.files import sqlitefile
-from stepvad.site.store.errors import Fault, StoreError, store_error
-from stepvad.site.store.schema import EVENT_STORE
-
-__all__ = ["BUSY_S", "Database", "Fault", "StoreError"]
+from stepvad.files.sqlitefile import Layout
 
 BUSY_S = 30.0
 """Timeout for the write lock."""
+
+Fault = Literal["full", "busy", "read-only", "damaged", "other"]
+Remedy = Literal["retry", "make room", "give up"]
+"""`retry`: the error may be transient. `give up`: it persists until an operator acts."""
+SQLITE_FAULTS: dict[int, tuple[Fault, Remedy]] = {
+    sqlite3.SQLITE_FULL: ("full", "make room"),
+    sqlite3.SQLITE_BUSY: ("busy", "retry"),
+    sqlite3.SQLITE_LOCKED: ("busy", "retry"),
+    sqlite3.SQLITE_PROTOCOL: ("busy", "retry"),
+    sqlite3.SQLITE_READONLY: ("read-only", "retry"),
+    sqlite3.SQLITE_READONLY_DBMOVED: ("other", "give up"),
+    sqlite3.SQLITE_PERM: ("read-only", "retry"),
+    sqlite3.SQLITE_CORRUPT: ("damaged", "give up"),
+    sqlite3.SQLITE_NOTADB: ("damaged", "give up"),
+    sqlite3.SQLITE_IOERR_CORRUPTFS: ("damaged", "give up"),
+    sqlite3.SQLITE_IOERR: ("other", "retry"),
+    sqlite3.SQLITE_CANTOPEN: ("other", "retry"),
+    sqlite3.SQLITE_NOMEM: ("other", "retry"),
+    sqlite3.SQLITE_INTERRUPT: ("other", "retry"),
+    sqlite3.SQLITE_SCHEMA: ("other", "retry"),
+}
+"""By SQLite's extended result code, else by the primary one in its low byte.
+
+Any other code concerns the statement or its values, for which a retry is pointless.
+"""
+UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+"""Primary codes that hide the errno, for example of an exceeded quota."""
+ERRNO_FAULTS: dict[int, tuple[Fault, Remedy]] = {
+    errno.ENOSPC: ("full", "make room"),
+    errno.EDQUOT: ("full", "make room"),
+    errno.EROFS: ("read-only", "retry"),
+    errno.EACCES: ("read-only", "retry"),
+    errno.EPERM: ("read-only", "retry"),
+    errno.EAGAIN: ("busy", "retry"),
+    errno.EBUSY: ("busy", "retry"),
+}
+"""By the errno of a system call; any other may be transient."""
+HINTS: dict[Fault, str] = {
+    "full": "free some space or raise the quota; nothing is lost meanwhile",
+    "busy": "another program keeps the store locked: stop it",
+    "read-only": "check the permissions and that the disk is mounted for writing",
+    "damaged": "stop the site and restore a backup: stepvad events restore FILE",
+    "other": "check the disk, its permissions and the system log",
+}
+PROBE_BYTES = 1 << 16
+"""Bytes written to find out why SQLite could not write."""
+
+_TABLES = """
+CREATE TABLE epochs (camera_key TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (
+    id TEXT PRIMARY KEY,
+    camera TEXT NOT NULL,
+    label TEXT NOT NULL,
+    start_time REAL NOT NULL,
+    end_time REAL,
+    changed REAL NOT NULL,
+    stored REAL NOT NULL,
+    marked TEXT,
+    marked_at REAL,
+    reviewed_at REAL,
+    reviewed_by TEXT NOT NULL DEFAULT '',
+    body TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX events_by_time ON events (start_time, id);
+CREATE INDEX events_by_camera ON events (camera, start_time, id);
+CREATE INDEX events_open ON events (id) WHERE end_time IS NULL;
+CREATE INDEX events_marked ON events (id) WHERE marked IS NOT NULL;
+CREATE INDEX events_by_age ON events (stored);
+CREATE INDEX events_reviewed ON events (id) WHERE reviewed_at IS NOT NULL;
+CREATE TABLE poses (
+    id TEXT PRIMARY KEY REFERENCES events (id) ON DELETE CASCADE,
+    stored REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE explanations (
+    id TEXT PRIMARY KEY REFERENCES events (id) ON DELETE CASCADE,
+    stored REAL NOT NULL,
+    body TEXT NOT NULL
+);
+CREATE TABLE outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    sink TEXT NOT NULL,
+    event_id TEXT NOT NULL REFERENCES events (id) ON DELETE CASCADE,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    created REAL NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0,
+    next_try REAL NOT NULL DEFAULT 0,
+    error TEXT
+);
+CREATE INDEX outbox_by_sink ON outbox (sink, seq);
+CREATE INDEX outbox_by_event ON outbox (event_id);
+CREATE TABLE dead_letters (
+    seq INTEGER PRIMARY KEY,
+    sink TEXT NOT NULL,
+    event_id TEXT NOT NULL REFERENCES events (id) ON DELETE CASCADE,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    created REAL NOT NULL,
+    refused REAL NOT NULL,
+    error TEXT NOT NULL
+);
+CREATE INDEX dead_letters_by_event ON dead_letters (event_id);
+CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    time REAL NOT NULL,
+    held_s REAL NOT NULL,
+    since REAL NOT NULL
+)
+"""
+EVENT_STORE = Layout(
+    what="an event store",
+    application_id=0x53564144,  # "SVAD"
+    tables=_TABLES,
+    hint="give the data directory of a site, or a file that stepvad events backup wrote",
+)
 
 
 class Database:
@@ -158,10 +275,6 @@ class Database:
             self._writer.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlitefile.connect(path, timeout_s=BUSY_S)
-
-
 def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     """The columns of every table."""
     rows = connection.execute(
@@ -169,3 +282,67 @@ def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
         "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid"
     ).fetchall()
     return {name: tuple(c for table, c in rows if table == name) for name in dict(rows)}
+
+
+class StoreError(DataError):
+    """The event store cannot be read or written."""
+
+    def __init__(
+        self, problem: str, *, hint: str = "", fault: Fault = "other", remedy: Remedy = "retry"
+    ) -> None:
+        super().__init__(problem, hint=hint)
+        self.fault: Fault = fault
+        self.remedy: Remedy = remedy
+
+
+def store_error(path: Path, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
+    """Build a StoreError; `wanted` describes the expected store, as in "that can be written"."""
+    fault, remedy = classify(error, path.parent)
+    words = os_reason(error) if isinstance(error, OSError) else error
+    return StoreError(
+        f"{path}: expected an event store {wanted}, got: {words}",
+        hint=HINTS[fault],
+        fault=fault,
+        remedy=remedy,
+    )
+
+
+def classify(error: sqlite3.Error | OSError, directory: Path) -> tuple[Fault, Remedy]:
+    """Classify an error by the two tables; where SQLite hides the errno, probe the disk."""
+    if isinstance(error, OSError):
+        return ERRNO_FAULTS.get(error.errno or 0, ("other", "retry"))
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return "other", "give up"
+    if code in SQLITE_FAULTS and code not in UNCLEAR:
+        return SQLITE_FAULTS[code]
+    primary = code & 0xFF
+    if primary in UNCLEAR:
+        reason = write_error(directory)
+        if reason is not None and reason.errno in ERRNO_FAULTS:
+            return ERRNO_FAULTS[reason.errno]
+    return SQLITE_FAULTS.get(primary, ("other", "give up"))
+
+
+def write_error(directory: Path) -> OSError | None:
+    """The error of a test write to a directory; None if it succeeds."""
+    probe = directory / f".{secrets.token_hex(8)}.tmp"
+    try:
+        file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            left = PROBE_BYTES
+            while left:
+                left -= os.write(file, bytes(left))
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        return error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlitefile.connect(path, timeout_s=BUSY_S)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stepvad.incidents.stored import DAY_S, Deleted
 from stepvad.settings.sections import RetentionSettings
-from stepvad.site.store.restore import BEFORE
+from stepvad.site.store.backup import BEFORE
 
 logger = logging.getLogger(__name__)
 

@@ -1,24 +1,29 @@
-"""Deliver messages from the store to a sink, in order and at least once."""
+"""The sinks of a site: made from settings, and delivered to in order and at least once."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stepvad.errors import DataError
 from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
-from stepvad.site.store.eventstore import Store
+from stepvad.site.notify.people import sink_names, target_of, words_of
+from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
+from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import OutboxMessage
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
     from stepvad.intake.status import CaptureState
+    from stepvad.settings.file import Sinks, SiteSettings
 
+
+logger = logging.getLogger(__name__)
 FIRST_S = 0.5
 LONGEST_S = 60.0
 IDLE_S = 5.0
@@ -29,7 +34,39 @@ BATCH = 50
 HEARTBEAT_S = 180.0
 """More than one send (at most 60 s), the longest back-off and the wait for the store's lock."""
 
-logger = logging.getLogger(__name__)
+
+def names(sinks: Sinks) -> tuple[str, ...]:
+    """The names of the configured sinks, as used in the store."""
+    found = ["mqtt"] if sinks.mqtt else []
+    found += [f"webhook:{webhook.name}" for webhook in sinks.webhooks]
+    found += ["file"] if sinks.file else []
+    return (*found, *(name for name, _, _ in sink_names(sinks)))
+
+
+def connect(settings: SiteSettings) -> Iterator[Sink]:
+    """Create the configured sinks for machines, in the order of `names`."""
+    sinks = settings.sinks
+    if sinks.mqtt:
+        from stepvad.site.sinks.mqtt import Mqtt
+
+        cameras = [camera.name for camera in settings.cameras]
+        yield Mqtt(sinks.mqtt, site=settings.name, cameras=cameras)
+    for webhook in sinks.webhooks:
+        from stepvad.site.sinks.webhook import Webhook
+
+        yield Webhook(webhook, site=settings.name)
+    if sinks.file:
+        from stepvad.site.sinks.webhook import JsonLines
+
+        yield JsonLines(sinks.file.path)
+
+
+def to_people(settings: SiteSettings, events: Store) -> Iterator[Notify]:
+    """Create the sinks for people, which follow in `names`."""
+    for name, people, to in sink_names(settings.sinks):
+        scheduler = Scheduler(NotificationRules.of(people))
+        target, file = target_of(to, settings), plan_file(settings.data, name)
+        yield Notify(name, target, scheduler, words_of(settings), events, file)
 
 
 @runtime_checkable

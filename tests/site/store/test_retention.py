@@ -13,9 +13,9 @@ import pytest
 
 from stepvad.incidents.stored import DAY_S
 from stepvad.settings.sections import RetentionSettings
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.database import EVENT_STORE
+from stepvad.site.store.events import Store
 from stepvad.site.store.retention import CONFIRM_S, StoreClock, delete_old
-from stepvad.site.store.schema import EVENT_STORE
 from tests.site.records import record
 
 NOW = 1_790_000_000.0

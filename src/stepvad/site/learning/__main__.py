@@ -17,7 +17,7 @@ NICE = 10
 
 def main() -> None:
     """Fit or calibrate the model of a site, then exit; errors go to stderr."""
-    parser = argparse.ArgumentParser(prog="stepvad.services.learning")
+    parser = argparse.ArgumentParser(prog="stepvad.site.learning")
     parser.add_argument("kind", choices=("fit", "calibrate"))
     parser.add_argument("settings", type=Path)
     options = parser.parse_args()

@@ -18,17 +18,16 @@ from stepvad.incidents.record import message
 from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
 from stepvad.settings import file as settings
-from stepvad.site.delivery import SinkDelivery
 from stepvad.site.sinks import mqtt as module
+from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.mqtt import Mqtt
-from stepvad.site.store.eventstore import Store
+from stepvad.site.store.events import Store
 from tests.pages import ROOT
 from tests.site.receivers import Broker, certificate, start, stop
 from tests.site.records import record
 from tests.video.servers import CANARY, free_port, shows_nothing, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("mosquitto") is None, reason="no Mosquitto")
-
 DOWN_S = 60.0 if os.environ.get("STEPVAD_LONG_TESTS") else 4.0
 """How long the broker is away; a minute if the environment asks for the long tests."""
 TOLD = message("new", None, record())

@@ -13,10 +13,9 @@ import pytest
 
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.incidents.sink import DeliveryError
-from stepvad.site.notifications.sending import SendingProcess
-from stepvad.site.notifications.targets import AppriseTarget, service_of, without
-from stepvad.site.notifications.words import Notice
-from tests.site.notifications.services import mail_server, text_of
+from stepvad.site.notify.sending import AppriseTarget, SendingProcess, service_of, without
+from stepvad.site.notify.words import Notice
+from tests.site.notify.services import mail_server, text_of
 from tests.site.receivers import web_server
 from tests.video.servers import free_port, wait_until
 
@@ -143,7 +142,7 @@ def test_a_child_ends_by_itself_when_its_parent_is_gone(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/?rto=600&cto=600"
         task = {"task": "notify", "url": url, "title": "t", "body": "b", "deadline_s": 1}
-        child = [sys.executable, "-m", "stepvad.site.notifications.sending_child"]
+        child = [sys.executable, "-m", "stepvad.site.notify.sending_child"]
         done = subprocess.run(child, input=json.dumps(task).encode(), timeout=20, check=False)
     assert done.returncode < 0, "the alarm rang"
 
@@ -160,6 +159,6 @@ def test_every_part_of_an_address_is_hidden() -> None:
 
 
 def test_notifications_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepvad.site.notifications.targets.find_spec", lambda name: None)
+    monkeypatch.setattr("stepvad.site.notify.sending.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="needs the notify extra"):
         target(monkeypatch, "ntfy://ntfy.sh/x")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.settings.notify import BROWSERS
-from stepvad.site.notifications.browsers import BrowserTarget
-from stepvad.site.notifications.push_subscriptions import PushSubscriptions
-from stepvad.site.notifications.targets import AppriseTarget, Target
-from stepvad.site.notifications.words import NoticeWords, page_address
+from stepvad.site.notify.push import BrowserTarget, PushSubscriptions
+from stepvad.site.notify.sending import AppriseTarget, Target
+from stepvad.site.notify.words import NoticeWords, page_address
 
 if TYPE_CHECKING:
     from stepvad.settings.notify import NotifySettings

@@ -14,9 +14,7 @@ from stepvad.errors import DataError
 from stepvad.files import sqlitefile
 from stepvad.files.atomic import remove_leftovers
 from stepvad.files.temporary import temporary_directory
-from stepvad.site.store.database import schema_of
-from stepvad.site.store.errors import store_error
-from stepvad.site.store.schema import EVENT_STORE
+from stepvad.site.store.database import EVENT_STORE, schema_of, store_error
 
 BEFORE = ".before-restore"
 """Suffix of the replaced store, which is kept; there is at most one."""

@@ -6,7 +6,8 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,24 +20,38 @@ from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import DRAWINGS, KINDS, Deleted, Inventory, Kept
 from stepvad.intake.place_drawings import PLACES
 from stepvad.settings.sections import RetentionSettings
-from stepvad.site.store.conditions import where
 from stepvad.site.store.database import Database
 from stepvad.site.store.outbox import Outbox
 from stepvad.site.store.retention import StoreClock, delete_old, forget_replaced
 
-if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
+if TYPE_CHECKING:
     from stepvad.explain.event import EventExplanation
     from stepvad.incidents.events import ChangeKind
 
+
+logger = logging.getLogger(__name__)
 FILE_NAME = "events.db"
 """File name of the store in the data directory."""
-
 Outcome = Literal["stored", "repeated", "ended"]
 """Outcome of a change: written; already known; refused because the event has ended."""
 _Attached = Literal["poses", "explanations"]
 """Tables of data attached to an event."""
 
-logger = logging.getLogger(__name__)
+_TEXT = (
+    "lower(coalesce(json_extract(body, '$.why'), '') || ' ' || label || ' ' || camera || ' ' || "
+    "coalesce(json_extract(body, '$.zones'), ''))"
+)
+Conditions = tuple[list[str], list[Any]]
+
+
+@contextmanager
+def open_store(data: Path) -> Iterator[Store]:
+    """Open the store in a data directory; raise if no site has run there."""
+    store = Store(data / FILE_NAME, create=False)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 class Store:
@@ -325,6 +340,59 @@ class Store:
             self._database.copy(temporary)
 
 
+def take_inventory(database: Database) -> Inventory:
+    """Count rows, sizes and time ranges by kind."""
+    kept = []
+    with database.read() as connection:
+        for table, holds in KINDS.items():
+            key = "event_id" if table in ("outbox", "dead_letters") else "id"
+            count, first, last, size = connection.execute(
+                "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
+                "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
+                f"FROM {table} t JOIN events e ON e.id = t.{key}"
+            ).fetchone()
+            what = table.replace("_", " ")
+            kept.append(
+                Kept(what=what, holds=holds, count=count, first=first, last=last, bytes=size)
+            )
+        cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
+        return Inventory(
+            kept=(*kept, *_drawings(database.path.parent / PLACES)),
+            files={path: path.stat().st_size for path in database.files()},
+            cameras=dict(cameras.fetchall()),
+        )
+
+
+def file_sizes(data: Path) -> dict[Path, int]:
+    """Size in bytes of each entry of a data directory; directories include all files below."""
+    return {
+        path: sum(one.stat().st_size for one in (path, *path.rglob("*")) if one.is_file())
+        for path in sorted(data.iterdir())
+    }
+
+
+def where(
+    *,
+    camera: str | None,
+    before: float | None,
+    starts_after: float | None = None,
+    ends_after: float | None = None,
+    ids: Sequence[str] | None = None,
+    search: Search = EVERY,
+) -> Conditions:
+    """Conditions that all have to hold, and their values."""
+    parts = [
+        ("camera = ?", camera),
+        ("start_time < ?", before),
+        ("start_time >= ?", starts_after),
+        ("coalesce(end_time, 9e99) >= ?", ends_after),
+        ("id IN (SELECT value FROM json_each(?))", None if ids is None else json.dumps([*ids])),
+        *_found_by(search),
+    ]
+    given = [(part, value) for part, value in parts if value is not None]
+    return ["1", *(part for part, _ in given)], [value for _, value in given]
+
+
 def _find(connection: sqlite3.Connection, id: str) -> Record | None:
     row = connection.execute("SELECT body FROM events WHERE id = ?", (id,)).fetchone()
     return None if row is None else decode(Record, row[0], "event")
@@ -350,29 +418,6 @@ def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome
     return "stored"
 
 
-def take_inventory(database: Database) -> Inventory:
-    """Count rows, sizes and time ranges by kind."""
-    kept = []
-    with database.read() as connection:
-        for table, holds in KINDS.items():
-            key = "event_id" if table in ("outbox", "dead_letters") else "id"
-            count, first, last, size = connection.execute(
-                "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
-                "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
-                f"FROM {table} t JOIN events e ON e.id = t.{key}"
-            ).fetchone()
-            what = table.replace("_", " ")
-            kept.append(
-                Kept(what=what, holds=holds, count=count, first=first, last=last, bytes=size)
-            )
-        cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
-        return Inventory(
-            kept=(*kept, *_drawings(database.path.parent / PLACES)),
-            files={path: path.stat().st_size for path in database.files()},
-            cameras=dict(cameras.fetchall()),
-        )
-
-
 def _drawings(directory: Path) -> list[Kept]:
     """The drawings of places beside the store, if there are any."""
     files = [path.stat() for path in directory.glob("*.png")]
@@ -388,4 +433,22 @@ def _drawings(directory: Path) -> list[Kept]:
             last=max(times),
             bytes=sum(file.st_size for file in files),
         )
+    ]
+
+
+def _found_by(search: Search) -> list[tuple[str, Any]]:
+    terms = search.terms
+    return [
+        ("(reviewed_at IS NOT NULL) = ?", search.is_seen),
+        ("marked = ?", search.mark),
+        ("EXISTS (SELECT 1 FROM json_each(body, '$.zones') WHERE value = ?)", search.zone),
+        ("json_extract(body, '$.top_score') >= ?", search.min_score),
+        (
+            "json_extract(body, '$.top_score') >= ? * json_extract(body, '$.threshold')",
+            search.min_times,
+        ),
+        (
+            f"(SELECT min(instr({_TEXT}, value)) FROM json_each(?)) > 0",  # noqa: S608  constant
+            None if terms is None else json.dumps(terms),
+        ),
     ]

@@ -17,22 +17,20 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from stepvad.accounts.accounts import Accounts
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
-from stepvad.site.notifications.browsers import (
+from stepvad.site.notify.push import (
+    MOST_BROWSERS,
     MOST_PLAIN,
     MOST_TRIES,
     BrowserTarget,
+    PushSubscriptions,
     authorization,
+    check_endpoint,
     outcome,
     payload,
 )
-from stepvad.site.notifications.push_subscriptions import (
-    MOST_BROWSERS,
-    PushSubscriptions,
-    check_endpoint,
-)
-from stepvad.site.notifications.words import Notice
+from stepvad.site.notify.words import Notice
 from tests.files.unreadable import REASON, unreadable
-from tests.site.notifications.pushes import Browser, PushService, push_service, unpadded
+from tests.site.notify.pushes import Browser, PushService, push_service, unpadded
 
 NOTICE = Notice(
     "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"

@@ -16,6 +16,7 @@ from stepvad.codec import Count, decode, encode
 if TYPE_CHECKING:
     from apprise import AppriseAsset
 
+
 MOST_AT_ONCE = 8
 POST_S = 10.0
 """Timeout for connecting to a push service, and for each read of its answer."""

@@ -1,4 +1,4 @@
-"""What a message to people says, in words for a guard."""
+"""The text of messages to people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, urlsplit
 
 from stepvad.incidents.camera_events import WENT_DOWN, WENT_DOWN_WORDS
@@ -16,7 +16,7 @@ from stepvad.incidents.camera_events import WENT_DOWN, WENT_DOWN_WORDS
 if TYPE_CHECKING:
     from stepvad.incidents.record import Record
     from stepvad.settings.web import Web
-    from stepvad.site.notifications.plan import NotificationKind
+
 
 LISTED = 5
 """Events that a message describes; of more it says the number only."""
@@ -181,3 +181,6 @@ def _name(camera: str) -> str:
 
 def _lower(words: str) -> str:
     return words[:1].lower() + words[1:]
+
+
+NotificationKind = Literal["new", "again", "over"]

@@ -1,0 +1,352 @@
+"""When messages to people are due: a plan on disk, and the sink that follows it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from stepvad.codec import Count, NewerVersionError
+from stepvad.errors import ConfigError, os_reason
+from stepvad.files import statefile
+from stepvad.incidents.hours import WatchHours
+from stepvad.incidents.sink import DeliveryError
+from stepvad.settings.notify import NotifySettings
+from stepvad.site.notify.sending import Target
+from stepvad.site.notify.words import NoticeWords, NotificationKind
+from stepvad.supervision.backoff import Backoff
+
+if TYPE_CHECKING:
+    from stepvad.incidents.events import ChangeKind
+    from stepvad.incidents.record import Record, SinkMessage
+    from stepvad.site.store.events import Store
+
+
+WORDS_S = 4.0
+"""How long the first message waits for the words that explain the event."""
+HOUR_S = 3600.0
+MOST_EVENTS = 2000
+"""Events remembered; beyond that the oldest are forgotten."""
+DIRECTORY = "notifications"
+"""Directory in the data directory of a site."""
+MAX_BYTES = 1 << 20
+
+FIRST_S, LONGEST_S = 2.0, 300.0
+"""Shortest and longest delay before a failed message is sent again."""
+
+
+class Notify:
+    """Sends messages about events to one target.
+
+    A change of an event only changes the plan, which is on disk before the change counts as
+    delivered. `send_due` sends what the plan says, in the words of the stored events: what was
+    deleted or seen meanwhile is not sent. While the plan of the last run cannot be read, changes
+    wait in the store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        scheduler: Scheduler,
+        words: NoticeWords,
+        events: Store,
+        file: Path,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._target, self._scheduler, self._words = target, scheduler, words
+        self._events, self._file, self._monotonic = events, file, monotonic
+        self._read_plan: NotificationPlan | None = None
+        self._backoff = Backoff(FIRST_S, LONGEST_S)
+        self._not_before = 0.0
+        self._is_checked = False
+
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
+        """Take down a change; the message to people follows when it is due."""
+        now = self._events.now()
+        self._keep(self._scheduler.changed(self._plan, kind, message.after, now))
+
+    def send_due(self) -> bool:
+        """Send the message that is due; return whether there was one."""
+        if self._monotonic() < self._not_before:
+            return False
+        self._check()
+        now = self._events.now()
+        ids = [one.id for one in self._plan.events]
+        seen = {*self._events.reviews(ids)} if ids else set()
+        plan, message = self._scheduler.next(self._plan, now, seen)
+        self._keep(plan)
+        if message is None:
+            return False
+        records = self._stored(message)
+        if not records:
+            self._keep(_without(self._plan, message))
+            return False
+        notice = self._words.notice(message.kind, records, now, next_at=message.next_at)
+        if not self._target.has_people:
+            self._keep(self._scheduler.told(self._plan, message, now, counts=False))
+            return False
+        try:
+            self._target.send(notice)
+        except DeliveryError:
+            self._put_off()
+            raise
+        self._backoff.reset()
+        self._keep(self._scheduler.told(self._plan, message, now))
+        return True
+
+    def cancel(self) -> None:
+        """Give up a running send; its message is sent after the next start."""
+        self._target.cancel()
+
+    def close(self) -> None:
+        """Do nothing: the plan is on disk."""
+
+    def _check(self) -> None:
+        """Find a wrong address when the site starts, not with the first event."""
+        if self._is_checked:
+            return
+        try:
+            self._target.check()
+        except ConfigError as error:
+            self._put_off()
+            raise DeliveryError(error.problem, hint=error.hint) from None
+        self._is_checked = True
+
+    @property
+    def _plan(self) -> NotificationPlan:
+        """The plan, read at first use; raise `DeliveryError` while it cannot be read."""
+        if self._read_plan is None:
+            try:
+                self._read_plan = load_plan(self._file)
+            except NewerVersionError as error:
+                self._put_off()
+                raise DeliveryError(error.problem, hint=error.hint) from error
+            except OSError as error:
+                self._put_off()
+                raise DeliveryError(
+                    f"{self._file}: expected a readable plan, got: {os_reason(error)}",
+                    hint="its messages are sent once it can be read",
+                ) from error
+        return self._read_plan
+
+    def _put_off(self) -> None:
+        self._not_before = self._monotonic() + self._backoff.next_s()
+
+    def _stored(self, message: Notification) -> list[Record]:
+        found = (self._events.event(id) for id in message.ids)
+        return [record for record in found if record is not None]
+
+    def _keep(self, plan: NotificationPlan) -> None:
+        """Save the plan if it has changed."""
+        if plan != self._plan:
+            statefile.write(self._file, plan)
+            self._read_plan = plan
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Decides when messages are sent. All that is due at one time goes into one message."""
+
+    rules: NotificationRules
+
+    def changed(
+        self, plan: NotificationPlan, kind: ChangeKind, record: Record, now: float
+    ) -> NotificationPlan:
+        """The plan after a change of an event; the same change twice makes no difference."""
+        known = plan.of(record.id)
+        if kind == "end":
+            if known is None or known.ended:
+                return plan
+            over = self.rules.say_when_over and known.told > 0
+            return plan.with_event(replace(known, ended=True, over_due=over))
+        if known is None:
+            return plan.with_event(self._tracked(record, now)) if self._is_news(record) else plan
+        has_words = record.why is not None and known.told == 0
+        if has_words and known.due is not None and known.due > now:
+            return plan.with_event(replace(known, due=now))
+        return plan
+
+    def next(
+        self, plan: NotificationPlan, now: float, seen: Collection[str]
+    ) -> tuple[NotificationPlan, Notification | None]:
+        """The plan without what people have seen, and the message that is due, if one is."""
+        plan = self._current(plan, now, seen)
+        left = self.rules.most_per_hour - len(plan.sent)
+        if left <= 0 or self.rules.quiet.include(now):
+            return self._without_endings(plan), None
+        next_at = None
+        if left == 1:
+            next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
+        due = [one for one in plan.events if one.due is not None and one.due <= now]
+        if new := [one.id for one in due if one.told == 0]:
+            return plan, Notification("new", tuple(new), next_at)
+        if over := [one.id for one in plan.events if one.over_due]:
+            return plan, Notification("over", tuple(over), next_at)
+        # the last message of an hour is kept for an event that nobody has heard of
+        if due and (left > 1 or self.rules.most_per_hour == 1):
+            return plan, Notification("again", tuple(one.id for one in due), next_at)
+        return plan, None
+
+    def told(
+        self, plan: NotificationPlan, message: Notification, now: float, *, counts: bool = True
+    ) -> NotificationPlan:
+        """The plan after a message was sent; it counts unless there was nobody to get it."""
+        for id in message.ids:
+            event = plan.of(id)
+            if event is None:
+                continue
+            if message.kind == "over":
+                plan = plan.with_event(replace(event, over_due=False))
+            else:
+                told = event.told + 1
+                repeats = self.rules.repeat_s is not None and told <= self.rules.repeat_times
+                due = now + (self.rules.repeat_s or 0.0) if repeats else None
+                plan = plan.with_event(replace(event, told=told, due=due))
+        return replace(plan, sent=(*plan.sent, now)) if counts else plan
+
+    def _is_news(self, record: Record) -> bool:
+        return record.is_open and self.rules.concerns(record)
+
+    def _tracked(self, record: Record, now: float) -> TrackedEvent:
+        if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
+            return TrackedEvent(record.id, None)
+        return TrackedEvent(record.id, now + WORDS_S if record.why is None else now)
+
+    def _current(
+        self, plan: NotificationPlan, now: float, seen: Collection[str]
+    ) -> NotificationPlan:
+        """Forget what was seen and what is older than an hour; bear a clock that was set back."""
+        latest = now + max(WORDS_S, self.rules.repeat_s or 0.0)
+        events = [
+            replace(one, due=None if one.due is None or one.id in seen else min(one.due, latest))
+            for one in plan.events
+        ]
+        sent = tuple(time for time in plan.sent if now - HOUR_S < time <= now)
+        return NotificationPlan(tuple(one for one in events if not one.is_done), sent)
+
+    def _without_endings(self, plan: NotificationPlan) -> NotificationPlan:
+        """That an event is over is said at once or not at all."""
+        events = (replace(one, over_due=False) for one in plan.events)
+        return replace(plan, events=tuple(one for one in events if not one.is_done))
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationRules:
+    """Which events people hear of, and when."""
+
+    cameras: frozenset[str] = frozenset()
+    """Empty: all."""
+    zones: frozenset[str] = frozenset()
+    """Empty: all, and events outside of every zone."""
+    quiet: WatchHours = field(default=WatchHours(()))
+    """Hours without messages."""
+    drop_quiet: bool = False
+    """Whether events of quiet hours are never reported."""
+    most_per_hour: int = 12
+    repeat_s: float | None = None
+    repeat_times: int = 3
+    say_when_over: bool = False
+
+    @classmethod
+    def of(cls, settings: NotifySettings) -> NotificationRules:
+        """Build from the settings."""
+        repeat = settings.repeat_minutes
+        return cls(
+            cameras=frozenset(settings.cameras),
+            zones=frozenset(settings.zones),
+            quiet=WatchHours.parse(settings.quiet_hours),
+            drop_quiet=settings.in_quiet_hours == "drop",
+            most_per_hour=settings.most_per_hour,
+            repeat_s=None if repeat is None else 60.0 * repeat,
+            repeat_times=settings.repeat_times,
+            say_when_over=settings.say_when_over,
+        )
+
+    def concerns(self, record: Record) -> bool:
+        """Whether people hear of this event."""
+        if self.cameras and record.camera not in self.cameras:
+            return False
+        return not self.zones or not self.zones.isdisjoint(record.zones)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedEvent:
+    """An event that goes on, or of which a message is still to be sent."""
+
+    id: str
+    due: float | None
+    """Time of the next message; None if there is none to come."""
+    told: Count = 0
+    """Messages sent about it."""
+    ended: bool = False
+    over_due: bool = False
+    """Whether a message that it is over is to be sent."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it can be forgotten."""
+        return self.ended and self.due is None and not self.over_due
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One message to be sent now."""
+
+    kind: NotificationKind
+    ids: tuple[str, ...]
+    """The events it is about, in the order in which they came."""
+    next_at: float | None = None
+    """If it is the last that the hourly limit allows: when the next may be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationPlan:
+    """What was sent and what is to be sent: all that must survive a restart.
+
+    It holds ids and times only, so deleting an event from the store leaves no trace of it here.
+    """
+
+    events: tuple[TrackedEvent, ...] = ()
+    sent: tuple[float, ...] = ()
+    """Times of the messages of the last hour, the oldest first."""
+    version: Literal[1] = 1
+
+    def of(self, id: str) -> TrackedEvent | None:
+        """The event with this id."""
+        return next((one for one in self.events if one.id == id), None)
+
+    def with_event(self, event: TrackedEvent) -> NotificationPlan:
+        """The plan with an event added or replaced; done ones are forgotten."""
+        others = [one for one in self.events if one.id != event.id]
+        if len(others) == len(self.events):
+            kept = [*others, event]
+        else:
+            kept = [event if one.id == event.id else one for one in self.events]
+        return replace(self, events=tuple(one for one in kept if not one.is_done)[-MOST_EVENTS:])
+
+
+def plan_file(data: Path, sink: str) -> Path:
+    """The file of a sink; its name must be unique among sinks."""
+    return data / DIRECTORY / (re.sub(r"[^A-Za-z0-9_-]", "-", sink) + ".json")
+
+
+def load_plan(path: Path) -> NotificationPlan:
+    """The plan as it was saved; an empty one if there is none or it is damaged.
+
+    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
+    """
+    lost = "due messages are forgotten, and repeats and limits start afresh"
+    found = statefile.read(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
+    return NotificationPlan() if found is None else found
+
+
+def _without(plan: NotificationPlan, message: Notification) -> NotificationPlan:
+    """The plan without events that were deleted from the store."""
+    kept = tuple(one for one in plan.events if one.id not in message.ids)
+    return NotificationPlan(kept, plan.sent)

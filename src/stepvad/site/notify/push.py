@@ -1,0 +1,391 @@
+"""Messages to browsers by Web Push: their subscriptions, their keys and the requests."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import ipaddress
+import json
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from stepvad.accounts.accounts import Accounts
+from stepvad.accounts.database import FILE_NAME as ACCOUNTS
+from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.files import statefile
+from stepvad.files.atomic import replacing
+from stepvad.incidents.sink import DeliveryError
+from stepvad.settings.notify import BROWSERS
+from stepvad.site.notify.plan import DIRECTORY
+from stepvad.site.notify.sending import SendingProcess
+from stepvad.site.notify.sending_child import Answer, PushRequest, Task
+from stepvad.site.notify.words import Notice
+
+if TYPE_CHECKING:
+    from apprise.utils.pem import ApprisePEMController
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+
+logger = logging.getLogger(__name__)
+MOST_PLAIN = 3993
+"""Longest text that fits into the one record of 4,096 bytes that push services must take."""
+TOKEN_S = 12 * 3600
+"""How long a signature is valid; services accept a day at most."""
+LIFETIME_S = 4 * 3600
+"""How long a push service keeps a message for a browser that is off."""
+MOST_TRIES = 5
+"""Attempts for one browser once another has the message; then the others do not wait any longer."""
+GONE = frozenset({401, 403, 404, 410})
+"""The subscription has ended, or belongs to another key: the person must press the button again."""
+Outcome = Literal["taken", "gone", "refused", "failed"]
+
+MOST_BROWSERS = 64
+"""Maximum number of browsers; a new one replaces the oldest."""
+LONGEST_ENDPOINT = 1024
+MAX_BYTES = 1 << 18
+
+
+def outcome(status: int) -> Outcome:
+    """What the answer of a push service means."""
+    if 200 <= status < 300:
+        return "taken"
+    if status in GONE:
+        return "gone"
+    return "failed" if status == 0 or status == 429 or status >= 500 else "refused"
+
+
+class BrowserTarget:
+    """Sends a message to every subscribed browser; ended subscriptions are removed.
+
+    While some fail, the message is sent again to those only: `MOST_TRIES` times once one browser
+    has it, and without a limit while none has, as when the site is offline.
+    """
+
+    label = BROWSERS
+
+    def __init__(self, subscriptions: PushSubscriptions, *, contact: str = "") -> None:
+        """`contact`: an https address that tells push services who sends; may be empty."""
+        if find_spec("apprise") is None:
+            raise MissingExtraError("notify", "notify")
+        self._subscriptions = subscriptions
+        self._contact = contact if contact.startswith("https://") else ""
+        self._process = SendingProcess()
+        self._sending: Notice | None = None
+        self._has_reached = False
+        """Whether any browser has the message `_sending`."""
+        self._tries: dict[str, int] = {}
+        """Attempts by browser for the message `_sending`; taken ones have `MOST_TRIES`."""
+
+    @property
+    def has_people(self) -> bool:
+        """Whether any browser is subscribed."""
+        return bool(self._subscriptions.all())
+
+    def check(self) -> str:
+        """How many browsers there are; no key is made yet."""
+        self._subscriptions.check()
+        n = len(self._subscriptions.all())
+        return {0: "none yet", 1: "1 browser"}.get(n, f"{n} browsers")
+
+    def send(self, notice: Notice) -> str:
+        """Send one message to all browsers that do not have it yet."""
+        if notice != self._sending:
+            self._sending, self._has_reached, self._tries = notice, False, {}
+        known = self._subscriptions.all()
+        waiting = [one for one in known if self._tries.get(one.endpoint, 0) < MOST_TRIES]
+        if not known:
+            return "no browser has asked for notifications yet"
+        found, reason = self._post(notice, waiting) if waiting else ([], "")
+        counted = Counter(found)
+        if counted["failed"]:
+            raise DeliveryError(
+                f"browsers: expected {len(waiting)} to get a message, got {counted['failed']} push "
+                f"services that refused it: {reason}",
+                hint="check that this machine can reach the internet",
+            )
+        self._sending = None
+        said = [f"{counted['taken']} of {len(known)} browsers got it"]
+        if counted["gone"]:
+            said.append(f"{counted['gone']} had ended their subscription and are removed")
+        if counted["refused"]:
+            said.append(f"{counted['refused']} could not be reached: {reason}")
+        return ", ".join(said)
+
+    def cancel(self) -> None:
+        """Kill a running send."""
+        self._process.cancel()
+
+    def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> tuple[list[Outcome], str]:
+        """What became of the message at each browser, and the first reason why not."""
+        key = self._subscriptions.key()
+        requests = tuple(self._request(key, notice, one) for one in to)
+        said = self._process.run(Task("post", requests=requests))
+        answers = {answer.request: answer for answer in said}
+        found = [outcome(answers[n].status if n in answers else 0) for n in range(len(to))]
+        reasons = [
+            _reason(one, answers.get(n))
+            for n, one in enumerate(to)
+            if found[n] in ("failed", "refused")
+        ]
+        gone = [one.endpoint for one, what in zip(to, found, strict=True) if what == "gone"]
+        if gone:
+            self._subscriptions.remove(gone)
+            logger.info("browsers: %d subscriptions have ended and are removed", len(gone))
+        self._has_reached |= "taken" in found
+        tried = [self._tried(one.endpoint, what) for one, what in zip(to, found, strict=True)]
+        return tried, next(iter(reasons), "")
+
+    def _tried(self, endpoint: str, what: Outcome) -> Outcome:
+        """Count an attempt; what fails too often is refused."""
+        most = MOST_TRIES if self._has_reached else MOST_TRIES - 1
+        tries = min(self._tries.get(endpoint, 0) + 1, most) if what == "failed" else MOST_TRIES
+        self._tries[endpoint] = tries
+        return "refused" if what == "failed" and tries == MOST_TRIES else what
+
+    def _request(
+        self, key: ApprisePEMController, notice: Notice, to: PushSubscription
+    ) -> PushRequest:
+        """A post to a push service.
+
+        Apprise encrypts and signs. Its own post keeps a message for a minute at most, states no
+        urgency and gives one answer for all browsers.
+        """
+        body = key.encrypt_webpush(payload(notice), *to.keys)
+        topic = hashlib.sha256(notice.tag.encode()).digest()[:24]
+        headers = {
+            "Authorization": authorization(to.endpoint, key, time.time(), self._contact),
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(LIFETIME_S),
+            "Topic": _base64(topic),  # a newer message replaces one not yet delivered
+            "Urgency": "high",
+        }
+        return PushRequest(to.endpoint, headers, body)
+
+
+def authorization(endpoint: str, key: ApprisePEMController, now: float, contact: str) -> str:
+    """The header that proves to a push service which site sends (RFC 8292)."""
+    parts = urlsplit(endpoint)
+    claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now) + TOKEN_S}
+    if contact:
+        claims["sub"] = contact
+    head = {"typ": "JWT", "alg": "ES256"}
+    signed = ".".join(_base64(json.dumps(one).encode()) for one in (head, claims))
+    return f"vapid t={signed}.{_base64(key.sign(signed.encode()) or b'')}, k={key.x962_str}"
+
+
+def payload(notice: Notice) -> bytes:
+    """What the service worker reads; long texts are cut to what a push message holds."""
+    body = notice.body
+    while True:
+        facts = {"title": notice.title, "body": body, "link": notice.link, "tag": notice.tag}
+        raw = json.dumps(facts, ensure_ascii=False).encode()
+        if len(raw) <= MOST_PLAIN or not body:
+            return raw
+        body = body[: len(body) - max((len(raw) - MOST_PLAIN) // 4, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class PushSubscription:
+    """One browser: the address of its push service, and its keys as it sent them."""
+
+    endpoint: str
+    p256dh: str
+    auth: str
+    since: float
+    """Unix time at which somebody asked for notifications."""
+    account: str = ""
+    """Whose browser it is; empty for a log-in without an account."""
+
+    @property
+    def keys(self) -> tuple[EllipticCurvePublicKey, bytes]:
+        """What a message to it is encrypted with; raise `DataError` if it is none."""
+        from apprise.plugins.vapid.subscription import WebPushSubscription
+
+        read = WebPushSubscription()
+        read.load({"endpoint": self.endpoint, "keys": {"p256dh": self.p256dh, "auth": self.auth}})
+        if read.public_key is None or read.auth_secret is None:
+            raise DataError("subscription: expected the keys of a browser, got others")
+        return read.public_key, read.auth_secret
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise `DataError` unless an address can be that of a public push service.
+
+    A site posts to it: an address inside of the own network would be a way to reach others there.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    is_public = "." in host and not host.endswith((".local", ".localhost", ".internal"))
+    try:
+        ipaddress.ip_address(host)
+        is_public = False
+    except ValueError:
+        pass
+    if parts.scheme != "https" or not is_public or "@" in parts.netloc:
+        raise DataError(
+            "subscription: expected the https address of a push service, got something else",
+            hint="press Notify this browser again",
+        )
+    if len(endpoint) > LONGEST_ENDPOINT:
+        raise DataError(
+            f"subscription: expected at most {LONGEST_ENDPOINT} characters, got {len(endpoint)}"
+        )
+
+
+class PushSubscriptions:
+    """The subscriptions of a site in a file, which is read each time.
+
+    Threads and processes may share it: the page adds browsers, deliveries remove them. A browser
+    whose account is gone gets nothing more. While the file cannot be read, all methods that need
+    it raise `OSError`, or `NewerVersionError` if it is of a newer version: no browsers and unknown
+    browsers are not the same.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        accounts: Path | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`accounts`: the file of accounts, by default that of the data directory."""
+        self._file = data / DIRECTORY / "browsers.json"
+        self._key_file = data / DIRECTORY / "browser-key.pem"
+        self._accounts = accounts or data / ACCOUNTS
+        self._clock = clock
+
+    def check(self) -> None:
+        """Raise if the key cannot be used; makes none."""
+        if self._key_file.exists():
+            self.key()
+
+    def key(self) -> ApprisePEMController:
+        """The key that the site signs with; made at first use."""
+        from apprise import AppriseAsset
+        from apprise.utils.pem import ApprisePEMController
+
+        with self._locked():
+            if not self._key_file.exists():
+                with replacing(self._key_file) as temporary:
+                    temporary.write_bytes(_new_key())
+        asset = AppriseAsset(storage_mode="memory", pem_autogen=False)
+        key = ApprisePEMController("", prv_keyfile=str(self._key_file), asset=asset)
+        if not key.private_key(autogen=False):
+            raise ConfigError(
+                f"{self._key_file}: expected a private key, got something else",
+                hint="delete the file: a new one is made, and every browser must subscribe again",
+            )
+        return key
+
+    def all(self) -> list[PushSubscription]:
+        """All browsers whose account is still there, the oldest first."""
+        if not self._file.parent.exists():
+            return []
+        with self._locked():
+            known = self._read()
+        missing = self._missing({one.account for one in known if one.account})
+        if missing:
+            self.remove([one.endpoint for one in known if one.account in missing])
+        return [one for one in known if one.account not in missing]
+
+    def _missing(self, names: set[str]) -> set[str]:
+        """Those of the names that have no account any more."""
+        if not names or not self._accounts.exists():
+            return names
+        accounts = Accounts(self._accounts)
+        try:
+            return names - {one.name for one in accounts.all()}
+        finally:
+            accounts.close()
+
+    def add(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
+        """Add or renew a browser; raise `DataError` if its keys are none."""
+        added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
+        _ = added.keys
+        with self._locked():
+            others = [one for one in self._read() if one.endpoint != endpoint]
+            self._write([*others, added][-MOST_BROWSERS:])
+
+    def remove(self, endpoints: Collection[str]) -> int:
+        """Remove browsers; return how many there were."""
+        with self._locked():
+            known = self._read()
+            kept = [one for one in known if one.endpoint not in endpoints]
+            if len(kept) < len(known):
+                self._write(kept)
+            return len(known) - len(kept)
+
+    def _read(self) -> list[PushSubscription]:
+        """The browsers in the file; call it with the lock held, as a damaged file is set aside."""
+        lost = "every browser must subscribe again"
+        found = statefile.read(self._file, _BrowsersFile, "browsers", most=MAX_BYTES, lost=lost)
+        return [] if found is None else [*found.browsers]
+
+    def _write(self, subscriptions: list[PushSubscription]) -> None:
+        statefile.write(self._file, _BrowsersFile(tuple(subscriptions)))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other threads and processes from writing."""
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = os.open(self._file.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
+
+
+def _base64(raw: bytes) -> str:
+    """URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _reason(one: PushSubscription, answer: Answer | None) -> str:
+    """Why a push service did not take a message; of its address the host only."""
+    host = urlsplit(one.endpoint).hostname
+    if answer is None:
+        return f"{host} did not answer in time"
+    if answer.words:
+        return f"{host} did not answer ({answer.words})"
+    return f"{host} answered {answer.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class _BrowsersFile:
+    """The browsers of a site, the oldest first."""
+
+    browsers: tuple[PushSubscription, ...]
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Check the keys of all."""
+        for one in self.browsers:
+            _ = one.keys
+
+
+def _new_key() -> bytes:
+    """A new private key on P-256 as PEM."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
