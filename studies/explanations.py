@@ -94,8 +94,8 @@ def highest_energies(detector: Detector, z: NDArray[np.float32]) -> NDArray[np.f
 def sums(detector: Detector, drawn: Drawn) -> None:
     """Whether base and contributions make the detector's score."""
     space, windows = space_of(detector), drawn.windows
-    z = ghosts.nearest_normal(detector, space, space.project(windows.x))
-    taken = attribute(detector, space, windows.x, windows.weight(detector.config), z)
+    z = ghosts.nearest_normal(detector, space.project(windows.x))
+    taken = attribute(detector, windows.x, windows.weight(detector.config), z)
     total = taken.base + taken.contributions.sum(axis=(1, 2))
     error = np.abs(total - detector.score_windows(windows).A)
     print(
@@ -111,7 +111,7 @@ def nearest(detector: Detector, abnormal: Drawn, normal: Drawn) -> None:
     for name, drawn in (("abnormal", abnormal), ("normal", normal)):
         z = space.project(drawn.windows.x)
         before = highest_energies(detector, z)
-        ghost = ghosts.nearest_normal(detector, space, z)
+        ghost = ghosts.nearest_normal(detector, z)
         after = highest_energies(detector, ghost)
         motions = [place(space.reconstruct(p, shape), drawn.keypoints, config) for p in (z, ghost)]
         way = np.linalg.norm(motions[1] - motions[0], axis=-1).mean(axis=(1, 2))
@@ -145,8 +145,8 @@ def limbs(detector: Detector, normal: Drawn, n: int, rng: np.random.Generator) -
                 kept.append((case, x))
     kept = kept[:n]
     x = np.stack([window for _, window in kept])
-    z = ghosts.nearest_normal(detector, space, space.project(x))
-    taken = attribute(detector, space, x, np.ones(n, np.float32), z)
+    z = ghosts.nearest_normal(detector, space.project(x))
+    taken = attribute(detector, x, np.ones(n, np.float32), z)
     frames = np.arange(config.T)
     hits: dict[str, list[bool]] = {}
     for (case, _), contributions in zip(kept, taken.contributions, strict=True):

@@ -26,8 +26,8 @@ def taken_apart(
     space = detector.model.space
     assert isinstance(space, PCSpace)
     if normal is None:
-        normal = ghosts.nearest_normal(detector, space, space.project(windows.x))
-    return attribute(detector, space, windows.x, windows.weight(detector.config), normal)
+        normal = ghosts.nearest_normal(detector, space.project(windows.x))
+    return attribute(detector, windows.x, windows.weight(detector.config), normal)
 
 
 def with_aggregation(detector: Detector, aggregation: Aggregation) -> Detector:
@@ -140,8 +140,8 @@ def test_joints_and_frames_keep_their_places(
     (row,) = np.flatnonzero((index.track_id == top.track) & (index.frame == top.frames[-1]))
     windows, space = index.windows(np.array([row])), detector.model.space
     assert isinstance(space, PCSpace)
-    normal = ghosts.nearest_normal(detector, space, space.project(windows.x))
-    (expected,) = attribute(detector, space, windows.x, windows.c, normal).contributions  # (V, T)
+    normal = ghosts.nearest_normal(detector, space.project(windows.x))
+    (expected,) = attribute(detector, windows.x, windows.c, normal).contributions  # (V, T)
     for joint in ("nose", "left_wrist", "right_ankle"):
         np.testing.assert_allclose(
             top.contributions[:, COCO17.joints.index(joint)],

@@ -23,7 +23,7 @@ def test_odd_windows_end_in_the_normal_range(detector: Detector, index: WindowIn
     pi_x = space_of(detector).project(index.windows(slice(0, None, 5)).x)
     odd = pi_x[ghosts.standardised(detector, pi_x).max(axis=1) > ghosts.NORMAL_RANGE]
     assert len(odd) > 20
-    found = ghosts.nearest_normal(detector, space_of(detector), odd)
+    found = ghosts.nearest_normal(detector, odd)
     after = ghosts.standardised(detector, found).max(axis=1)
     assert (after <= ghosts.NORMAL_RANGE).mean() >= 0.95
     # far nearer to where it came from than another odd window's end is
@@ -36,7 +36,7 @@ def test_windows_at_the_goal_stay_and_other_normal_ones_hardly_move(
 ) -> None:
     pi_x = space_of(detector).project(index.windows(slice(0, None, 5)).x)
     before = ghosts.standardised(detector, pi_x).max(axis=1)
-    found = ghosts.nearest_normal(detector, space_of(detector), pi_x)
+    found = ghosts.nearest_normal(detector, pi_x)
     np.testing.assert_array_equal(found[before <= ghosts.GOAL], pi_x[before <= ghosts.GOAL])
     way = np.linalg.norm(found - pi_x, axis=1)
     assert np.median(way[before <= 1]) < 0.2 * np.median(way[before > 4])
@@ -44,15 +44,15 @@ def test_windows_at_the_goal_stay_and_other_normal_ones_hardly_move(
 
 def test_a_batch_gives_what_each_window_gives_alone(detector: Detector, index: WindowIndex) -> None:
     pi_x = space_of(detector).project(index.windows(slice(0, None, 60)).x)
-    together = ghosts.nearest_normal(detector, space_of(detector), pi_x)
-    alone = [ghosts.nearest_normal(detector, space_of(detector), z[None])[0] for z in pi_x]
+    together = ghosts.nearest_normal(detector, pi_x)
+    alone = [ghosts.nearest_normal(detector, z[None])[0] for z in pi_x]
     np.testing.assert_allclose(together, alone, atol=1e-2)
 
 
 def test_the_callers_windows_are_left_alone(detector: Detector, index: WindowIndex) -> None:
     pi_x = space_of(detector).project(index.windows(slice(0, None, 60)).x)
     kept = pi_x.copy()
-    ghosts.nearest_normal(detector, space_of(detector), pi_x)
+    ghosts.nearest_normal(detector, pi_x)
     np.testing.assert_array_equal(pi_x, kept)
 
 
@@ -61,9 +61,7 @@ def test_the_necks_of_ghosts_are_between_their_shoulders(
 ) -> None:
     space = space_of(detector)
     pi_x = space.project(index.windows(slice(0, None, 60)).x)
-    ghost = space.reconstruct(
-        ghosts.nearest_normal(detector, space_of(detector), pi_x), (2, 18, 12)
-    )
+    ghost = space.reconstruct(ghosts.nearest_normal(detector, pi_x), (2, 18, 12))
     neck, left, right = (
         ghost[:, :, STEP18.joints.index(joint)]
         for joint in ("neck", "left_shoulder", "right_shoulder")
@@ -100,13 +98,13 @@ def test_one_part_moves_alone_and_the_one_that_was_moved_is_found(
     assert seen.sum() > 40
     names = [case.limb for case, is_seen in zip(cases, seen, strict=True) if is_seen]
     pi_x, x = pi_x[seen], x[seen]
-    alone = ghosts.move_one_part(detector, space, pi_x)
+    alone = ghosts.move_one_part(detector, pi_x)
     before, after = (ghosts.standardised(detector, z).max(axis=1) for z in (pi_x, alone))
     assert (after < before).mean() > 0.9
     assert np.median(after) < 0.4 * np.median(before)  # not any part does that
-    normal = ghosts.nearest_normal(detector, space, pi_x)
+    normal = ghosts.nearest_normal(detector, pi_x)
     weight = np.ones(len(x), dtype=np.float32)
-    contributions = attribute(detector, space, x, weight, normal).contributions
+    contributions = attribute(detector, x, weight, normal).contributions
     frames = np.arange(config.T)
     first = [rank(one.T, frames, skeleton)[0].name for one in contributions]
     assert np.mean([a == b for a, b in zip(first, names, strict=True)]) >= 0.9

@@ -90,9 +90,9 @@ def test_the_base_is_what_the_nearest_normal_windows_would_score(
     below = []
     for view, part in zip(windows.views, several.parts, strict=True):
         space = part.model.space
-        normal = ghosts.nearest_normal(part, space, space.project(view.windows.x))
+        normal = ghosts.nearest_normal(part, space.project(view.windows.x))
         weight = view.windows.weight(part.config)
-        below.append(attribute(part, space, view.windows.x, weight, normal).base)
+        below.append(attribute(part, view.windows.x, weight, normal).base)
     expected = several.contributions(windows, below)
     young, old = explain(several, clip, places)
     for row, one in zip(expected, (young, old), strict=True):

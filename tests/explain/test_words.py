@@ -24,7 +24,6 @@ from stepvad.explain.words import (
     strong_span,
 )
 from stepvad.skeletons import BOX, BUILT_IN, COCO17, HALPE26, STEP18, Skeleton
-from stepvad.windows.views import MEANINGS
 
 FRAMES = np.arange(120, 132)
 
@@ -282,15 +281,14 @@ STEADY = (0.05, 0.0, 0.0, 0.3)
 
 def motion(*seen: float, meaning: str, known: bool = True) -> str:
     viewed = ViewedNumbers(np.array(seen), np.array(STEADY), USUAL if known else None, 0.001, 500)
-    meanings = MEANINGS["motion"]
-    return viewed.motion(meaning, [*meanings].index(meaning), meanings[meaning])
+    return viewed.motion(meaning)
 
 
 def place(size: float = 0.0, wide: float = 0.3, *, meaning: str, rarity: float = 1e-9) -> str:
     viewed = ViewedNumbers(
         np.array([9, 9, size, wide]), np.array([0, 0, 0, 0.3]), None, rarity, 500
     )
-    return viewed.place(meaning, rarity < 0.5)
+    return viewed.place(meaning, leads=rarity < 0.5)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.explain import words
 from stepvad.explain.explanation import Explanation
-from stepvad.explain.views import PoseBatch, explain_views
-from stepvad.explain.words import Finding, join
+from stepvad.explain.views import explain_windows
+from stepvad.explain.words import Finding
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
@@ -56,11 +56,7 @@ def explain(
     index = _index(detector, clip, {track for track, _ in places})
     rows = _rows(index, clip, places)
     windows, (observed, _) = index.windows(rows), index.poses(rows)
-    if detector.parts:
-        return explain_views(detector, clip, windows, observed, index.sampling)
-    detector.expect_pose("explain")
-    batch = PoseBatch.of(detector, windows, observed, index.sampling)
-    return [batch.explanation(n, clip) for n in range(len(rows))]
+    return explain_windows(detector, clip, windows, observed, index.sampling)
 
 
 def explain_highest(
@@ -90,6 +86,7 @@ def explain_event(
     """
     index = _index(detector, clip, {track})
     span = index.sampling.span
+    # last frames of adjacent windows, from the end backwards
     wanted = np.arange(last_frame, first_frame + min(span - 1, last_frame - first_frame) - 1, -span)
     there = np.intersect1d(wanted, index.frame)
     if not len(there):
@@ -98,6 +95,33 @@ def explain_event(
     explained.sort(key=lambda explanation: -explanation.score)
     joined = words.join(finding for one in explained for finding in one.findings)
     return explained, tuple(finding.words for finding in joined)
+
+
+def explain_peak(
+    detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float
+) -> ExplainedPeak:
+    """Explain a person's windows around the one ending in `peak_frame`; no findings below `calm`.
+
+    Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
+    """
+    # one person, as far as windows around the peak and filled gaps reach
+    span = Sampling.of(detector.config, clip.fps).span
+    first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
+    tracks = tuple(one.between(first, last + 1) for one in clip.tracks if one.id == track)
+    near = Clip(clip.name, clip.fps, clip.n_frames, tracks, clip.skeleton)
+    # adjacent windows, where they exist
+    there = {*cut(near, detector.config, detector.skeleton)[0].frame.tolist()}
+    wanted = (peak_frame + span * np.arange(-AROUND, AROUND + 1)).tolist()
+    ends = [end for end in wanted if end in there or end == peak_frame]
+    windows = explain(detector, near, [(track, end) for end in ends])
+    peak = windows[ends.index(peak_frame)]
+    if detector.parts:
+        windows = _side_by_side(windows, peak)
+    # phrases of windows that are not calm, the highest score first
+    telling = sorted(windows, key=lambda window: -window.score)
+    telling = [window for window in telling if window is peak or window.score >= calm]
+    findings = words.join(finding for window in telling for finding in window.findings)
+    return ExplainedPeak(tuple(windows), peak, findings)
 
 
 def highest(scores: Scores, n: int) -> list[tuple[float, Place]]:
@@ -238,10 +262,14 @@ class Motion:
     @classmethod
     def of(cls, windows: Sequence[Explanation], peak: Explanation) -> Motion:
         """The motion of adjacent windows, one of which is the peak's."""
+        # the windows one after the other, (n, V, 2) in tenths of pixels
         observed, ghost = (
             np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
             for motions in ([w.observed for w in windows], [w.ghost for w in windows])
         )
+        # contributions of joints, (n, V), relative to the largest one in all these windows
+        added = np.concatenate([window.contributions for window in windows])
+        # the middle of the person, smoothed, (n, 2): a camera that follows
         camera = gaussian_filter1d(
             (observed.min(axis=1) + observed.max(axis=1)) / 2, len(observed) / 9, axis=0,
             mode="nearest",
@@ -253,7 +281,7 @@ class Motion:
             peak=int(peak.frames[-1]) - first,
             observed=_whole(observed),
             ghost=_whole(ghost),
-            heat=_heat(windows),
+            heat=_whole(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1)),
             camera=_whole(camera),
             size=max(int(np.ceil(2 * ROOM * reach)), 1),
             skeleton=windows[0].skeleton,
@@ -280,29 +308,6 @@ class Motion:
         )
 
 
-def explain_peak(
-    detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float
-) -> ExplainedPeak:
-    """Explain a person's windows around the one ending in `peak_frame`; no findings below `calm`.
-
-    Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
-    """
-    span = Sampling.of(detector.config, clip.fps).span
-    first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
-    near = _near(clip, track, first, last)
-    there = {*cut(near, detector.config, detector.skeleton)[0].frame.tolist()}
-    wanted = (peak_frame + span * np.arange(-AROUND, AROUND + 1)).tolist()
-    ends = [end for end in wanted if end in there or end == peak_frame]
-    windows = explain(detector, near, [(track, end) for end in ends])
-    peak = windows[ends.index(peak_frame)]
-    if detector.parts:
-        windows = _side_by_side(windows, peak)
-    telling = sorted(windows, key=lambda window: -window.score)
-    telling = [window for window in telling if window is peak or window.score >= calm]
-    findings = join(finding for window in telling for finding in window.findings)
-    return ExplainedPeak(tuple(windows), peak, findings)
-
-
 def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
     """All windows of these tracks."""
     tracks = tuple(track for track in clip.tracks if track.id in wanted)
@@ -312,10 +317,8 @@ def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
 
 def _rows(index: WindowIndex, clip: Clip, places: Sequence[Place]) -> NDArray[np.int64]:
     """Rows of the windows at these places in the index."""
-    row_of = dict(
-        zip(zip(index.track_id.tolist(), index.frame.tolist(), strict=True), range(len(index)),
-            strict=True)
-    )  # fmt: skip
+    ends = zip(index.track_id.tolist(), index.frame.tolist(), strict=True)
+    row_of = {where: row for row, where in enumerate(ends)}
     for where in places:
         if where not in row_of:
             raise _missing(index, clip, where)
@@ -348,21 +351,9 @@ def _touch(before: Explanation, after: Explanation) -> bool:
     return bool(after.frames[0] - before.frames[-1] <= 2)  # 1, or 2 where frames are rounded
 
 
-def _near(clip: Clip, track: int, first: int, last: int) -> Clip:
-    """One person between two frames: the poses that windows and filled gaps in between need."""
-    parts = tuple(one.between(first, last + 1) for one in clip.tracks if one.id == track)
-    return Clip(clip.name, clip.fps, clip.n_frames, parts, clip.skeleton)
-
-
 def _integer_rows(values: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, values.tolist()))
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return values.round().astype(np.int64)
-
-
-def _heat(windows: Sequence[Explanation]) -> NDArray[np.int64]:
-    """Contributions of joints, relative to the largest one in all these windows."""
-    added = np.concatenate([window.contributions for window in windows])
-    return _whole(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1))

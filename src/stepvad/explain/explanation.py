@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from stepvad.codec import JsonObject
 from stepvad.config import View
 from stepvad.detector import Detector
-from stepvad.explain import ghosts
-from stepvad.explain.ghosts import standardised
+from stepvad.explain.ghosts import NORMAL_RANGE, standardised
 from stepvad.explain.words import BodyPart, Finding, rank
-from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import scale_weights
 from stepvad.skeletons import Skeleton
 
@@ -99,7 +97,7 @@ class Explanation:
     @property
     def ghost_is_normal(self) -> bool:
         """Whether the descent ended in the normal range at every scale."""
-        return self.ghost_energy <= ghosts.NORMAL_RANGE
+        return self.ghost_energy <= NORMAL_RANGE
 
     def as_dict(self) -> JsonObject:
         """Everything as plain values for JSON."""
@@ -146,7 +144,6 @@ class ViewShare:
 
 def attribute(
     detector: Detector,
-    space: PCSpace,
     x: NDArray[np.float32],
     weight: NDArray[np.float32],
     normal: NDArray[np.float32],
@@ -157,14 +154,18 @@ def attribute(
     c (x_d - x'_d) (W_K Λ_K^(-1/2) g)_d. These add up to c Σ_i w_i (E_i(π(x)) - E_i(z')). Motion
     outside the K components contributes zero in total.
     """
+    # the scales that decide, (N, L), and the score at both ends of the line
+    space = detector.model.space
     pi_x = space.project(x)
     E, E_normal = standardised(detector, pi_x), standardised(detector, normal)
     scales = scale_weights(E, detector.config.aggregation)
     energy, below = (np.sum(scales * values, axis=1) for values in (E, E_normal))
+    # the gradient in PC-space, (N, K), back to coordinates (N, 2, V, T)
     g = _mean_gradient(detector, scales, normal, pi_x, energy - below)
     _, _, V, T = x.shape
     difference = x - space.reconstruct(normal, (2, V, T))
     by_coordinate = ((g / space.scale) @ space.W_K.T).reshape(x.shape) * difference
+    # weighted by confidence, and added over x and y
     c = weight.astype(np.float64)
     contributions = c[:, None, None] * by_coordinate.sum(axis=1)
     coordinates = c[:, None, None, None] * by_coordinate
@@ -198,6 +199,7 @@ def _mean_gradient(
     """Mean of ∇_z Σ_i w_i E_i over each line `(N, K)`, on as many nodes as its `rise` requires."""
     g = np.zeros(start.shape)
     rows, nodes = np.arange(len(start)), NODES
+    # windows whose sum is still off are computed again, on twice as many nodes
     while len(rows):
         g[rows] = _quadrature(detector, scales[rows], start[rows], end[rows], nodes)
         along = np.sum(g[rows] * (end[rows] - start[rows]), axis=1)
@@ -217,11 +219,13 @@ def _quadrature(
     """The same mean by Gauss-Legendre quadrature."""
     place, share = np.polynomial.legendre.leggauss(nodes)
     place, share = ((place + 1) / 2).astype(np.float32), share / 2
+    # points on the line of each window and scale that decides, (n, nodes, K)
     window, scale = np.nonzero(scales)
     way = end - start
-    lines = start[window, None] + place[:, None] * way[window, None]  # (n, nodes, K)
+    lines = start[window, None] + place[:, None] * way[window, None]
     K = start.shape[1]
     _, grad_f = detector.network.folded.slopes(lines.reshape(-1, K), np.repeat(scale, nodes))
+    # the mean over nodes, standardised, added over the scales of each window
     mean = np.einsum("j,njk->nk", share, grad_f.reshape(-1, nodes, K).astype(np.float64))
     g = np.zeros(start.shape)
     np.add.at(

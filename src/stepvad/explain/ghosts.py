@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.explain.words import parts_of
-from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
 from stepvad.windows import view_shape
@@ -32,9 +31,7 @@ COURSES = 2
 """Slow trajectories by which a single part may move over the window: constant, and one way."""
 
 
-def nearest_normal(
-    detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def nearest_normal(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The end of a descent from each point `(N, K)`; points already at the goal are unchanged.
 
     The descent first moves the one part of the body that lowers the energy most by itself, so an
@@ -43,7 +40,7 @@ def nearest_normal(
     """
     z = pi_x.copy()
     rows = np.flatnonzero(standardised(detector, z).max(axis=1) > GOAL)
-    z[rows] = move_all(detector, move_one_part(detector, space, z[rows]))
+    z[rows] = move_all(detector, move_one_part(detector, z[rows]))
     return z
 
 
@@ -59,11 +56,13 @@ def move_all(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float3
     lowest = np.full(len(z), np.inf, dtype=np.float32)
     rows = np.arange(len(z))
     for _ in range(MAX_STEPS):
+        # the lowest point on each path so far
         E = standardised(detector, z[rows])
         highest = E.max(axis=1)
         lower = rows[highest < lowest[rows]]
         lowest[rows] = np.minimum(lowest[rows], highest)
         best[lower] = z[lower]
+        # those above the goal go on, at the scale that is farthest above it
         rows, E = rows[highest > GOAL], E[highest > GOAL]
         if not len(rows):
             break
@@ -73,15 +72,13 @@ def move_all(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float3
     return best
 
 
-def move_one_part(
-    detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def move_one_part(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Move one part of the body from each point `(N, K)`: the part that lowers the energy most.
 
     Takes the same steps at the scale that decides, for each part along the gradient in its own
     coordinates, restricted to slow trajectories.
     """
-    ways = _ways_of_parts(detector, space)
+    ways = _ways_of_parts(detector)
     (N, K), P = pi_x.shape, len(ways)
     scale = standardised(detector, pi_x).argmax(axis=1)
     z = np.repeat(pi_x[:, None], P, axis=1)  # (N, P, K)
@@ -93,12 +90,30 @@ def move_one_part(
         best[lower], lowest[lower] = z[lower], E[lower]
         if (lowest <= GOAL).all():
             break
+        # each part moves along the gradient in its own directions, (K, ways)
         for part, way in enumerate(ways):
             along: NDArray[np.float32] = g[:, part] @ way
             step = _step(E[:, part], along @ way.T, np.square(along).sum(axis=1))
             length = np.maximum(np.linalg.norm(step, axis=1, keepdims=True), LONGEST)
             z[:, part] -= np.where(E[:, part, None] > GOAL, step * (LONGEST / length), 0)
     return best[np.arange(N), lowest.argmin(axis=1)]
+
+
+def align(
+    ghost: NDArray[np.float32], observed: NDArray[np.float32], skeleton: Skeleton
+) -> NDArray[np.float32]:
+    """Scale and move ghosts `(N, T, V, 2)` to the size and position of the observed people.
+
+    A window is known up to position and size. They are chosen to match the total bone length over
+    all frames and the centre of the torso.
+    """
+    torso = parts_of(skeleton).get("torso", [])
+    long, short = (_bone_lengths(windows, skeleton) for windows in (observed, ghost))
+    size = np.divide(long, short, out=np.ones_like(long), where=(long > 0) & (short > 0))
+    # centres of the torso, (N, 2): that of the ghost goes to that of the person
+    here, there = (w[:, :, torso or slice(None)].mean(axis=(1, 2)) for w in (ghost, observed))
+    moved = (ghost - here[:, None, None]) * size[:, None, None, None] + there[:, None, None]
+    return moved.astype(np.float32)
 
 
 def standardised(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -125,13 +140,15 @@ def _step(
     return (share[:, None] * direction).astype(np.float32)
 
 
-def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
+def _ways_of_parts(detector: Detector) -> list[NDArray[np.float32]]:
     """Directions in PC-space, `(K, ways)`, of each part: one joint along one slow trajectory."""
     if detector.config.view != "pose":
-        return _ways_of_numbers(detector, space)
-    T, V = detector.config.T, detector.skeleton.V
+        return _ways_of_numbers(detector)
+    space, T, V = detector.model.space, detector.config.T, detector.skeleton.V
+    # slow trajectories over the window as unit vectors, (T, courses): cosines of a DCT-II
     course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
     course /= np.linalg.norm(course, axis=0)
+    # how each coordinate of a window moves a point, along the trajectories
     by_coordinate = (space.W_K / space.scale).reshape(2, V, T, -1)
     by_course = np.einsum("xvtk,tc->vxck", by_coordinate, course)  # (V, 2, courses, K)
     return [
@@ -140,28 +157,12 @@ def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float3
     ]
 
 
-def _ways_of_numbers(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
+def _ways_of_numbers(detector: Detector) -> list[NDArray[np.float32]]:
     """Directions in PC-space, `(K, ways)`, of the numbers of each meaning."""
-    shape = view_shape(detector.config, detector.skeleton.V)
+    space, shape = detector.model.space, view_shape(detector.config, detector.skeleton.V)
     by_number = numbers((space.W_K / space.scale).T.reshape(-1, *shape))  # (K, numbers)
     meanings = MEANINGS[detector.config.view].values()
     return [np.ascontiguousarray(by_number[:, which], np.float32) for which in meanings]
-
-
-def align(
-    ghost: NDArray[np.float32], observed: NDArray[np.float32], skeleton: Skeleton
-) -> NDArray[np.float32]:
-    """Scale and move ghosts `(N, T, V, 2)` to the size and position of the observed people.
-
-    A window is known up to position and size. They are chosen to match the total bone length over
-    all frames and the centre of the torso.
-    """
-    torso = parts_of(skeleton).get("torso", [])
-    long, short = (_bone_lengths(windows, skeleton) for windows in (observed, ghost))
-    size = np.divide(long, short, out=np.ones_like(long), where=(long > 0) & (short > 0))
-    here, there = (w[:, :, torso or slice(None)].mean(axis=(1, 2)) for w in (ghost, observed))
-    moved = (ghost - here[:, None, None]) * size[:, None, None, None] + there[:, None, None]
-    return moved.astype(np.float32)
 
 
 def _bone_lengths(windows: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.skeletons import Skeleton
+from stepvad.windows.views import MEANINGS
 
 PART_WORDS: Mapping[str, frozenset[str]] = {
     "head": frozenset({"head", "face", "nose", "eye", "ear", "mouth"}),
@@ -105,15 +106,17 @@ def describe(
     skeleton: Skeleton,
 ) -> tuple[Finding, ...]:
     """Findings on the whole body, if clear, then on the parts that the score is due to."""
-    views = _View.of(observed, skeleton), _View.of(ghost, skeleton)
     if parts[0].contribution <= 0:
         return ()
+    views = _View(observed, skeleton.joints), _View(ghost, skeleton.joints)
+    # the whole body; lengths are in heights of the ghost
     height = max(float(np.median(np.ptp(ghost[..., 1], axis=1))), 1e-6)
     adjectives = _posture(*views, height)
     speed = _speed(views[0].centre, views[1].centre, height)
     found = []
     if adjectives or speed is not None:
         found.append(Finding(BODY, adjectives, speed, int(frames[0]), int(frames[-1])))
+    # the parts that contribute most, each in its strongest frames
     mentioned = [part for part in parts if part.share >= MENTIONED] or parts[:1]
     for part in mentioned[:MOST_PARTS]:
         when = slice(*np.searchsorted(frames, [part.first_frame, part.last_frame + 1]))
@@ -166,10 +169,11 @@ class ViewedNumbers:
     n_normal: int
     """Normal windows that the model has seen."""
 
-    def motion(self, meaning: str, row: int, which: tuple[int, ...]) -> str:
-        """What is unusual about one meaning of the motion; a verb comes first."""
+    def motion(self, meaning: str) -> str:
+        """A phrase for what is unusual about one meaning of the motion; a verb comes first."""
+        which = MEANINGS["motion"][meaning]
         value, normal = (_amount(numbers, which) for numbers in (self.seen, self.normal))
-        usual = None if self.usual is None else self.usual[row]
+        usual = None if self.usual is None else self.usual[[*MEANINGS["motion"]].index(meaning)]
         more, than = _compared(value, normal, usual)
         match meaning:
             case "speed" if more:
@@ -185,8 +189,8 @@ class ViewedNumbers:
                 return f"is {'wider' if more else 'narrower'} for the height than {than}"
         return f"moves with an unusual {meaning}"
 
-    def place(self, meaning: str, leads: bool) -> str:
-        """What is unusual about one meaning of the place; a verb comes first."""
+    def place(self, meaning: str, *, leads: bool) -> str:
+        """A phrase for one meaning of the place, which `leads` if it contributes most."""
         match meaning:
             case "size":
                 return _large(float(np.exp(self.seen[2] - self.normal[2])))
@@ -221,6 +225,7 @@ def rank(
     meanings: Mapping[str, float] | None = None,
 ) -> tuple[BodyPart, ...]:
     """Parts of the body by their contributions `(T, V)`, and `meanings`, the largest first."""
+    # contributions by part and frame, (T,) each; a meaning has no frame of its own
     over_time = {
         name: contributions[:, joints].sum(axis=1) for name, joints in parts_of(skeleton).items()
     }
@@ -272,10 +277,6 @@ class _View:
 
     motion: MotionArray
     joints: tuple[str, ...]
-
-    @classmethod
-    def of(cls, motion: MotionArray, skeleton: Skeleton) -> _View:
-        return cls(motion, skeleton.joints)
 
     def has(self, *joints: str) -> bool:
         return set(joints) <= set(self.joints)
