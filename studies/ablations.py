@@ -18,15 +18,20 @@ from pathlib import Path
 from stepvad.cli.terminal import print_table, progress_bars, say, write_table
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError
-from stepvad.evaluation import intervals, protocol
+from stepvad.evaluation import protocol
 from stepvad.evaluation.comparison import VARIANTS, experiments
 from stepvad.evaluation.datasets import Dataset, Split, dataset_name
 from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.frames import FrameScores
-from stepvad.evaluation.intervals import Interval, Resampled, Spread
+from stepvad.evaluation.metrics import (
+    FrameScores,
+    Interval,
+    Resampled,
+    Spread,
+    over_seeds,
+    resample,
+)
 from stepvad.evaluation.protocol import FrameView, Selection
-from stepvad.evaluation.runs import ExperimentRun
-from stepvad.evaluation.sweep import SweepPlace, sweep
+from stepvad.evaluation.runs import ExperimentRun, SweepPlace, sweep
 from stepvad.model.scoring import Placement
 from stepvad.progress import Progress, Report, silent
 from studies import fits
@@ -214,7 +219,7 @@ def run(
             )
             several = [next(found) for _ in case.experiments]
             scores = _frame_scores(chosen, several, dataset, view.frames)
-            seen[case.label] = intervals.resample(scores)
+            seen[case.label] = resample(scores)
             lines.append(_line(dataset.name, chosen, scores, seen))
         report(Progress("measuring", len(cases), len(cases)))
     return lines
@@ -236,7 +241,7 @@ def _line(
     return StudyResult(
         data=data,
         case=case,
-        auroc=intervals.over_seeds(each),
+        auroc=over_seeds(each),
         interval=drawn.interval(),
         difference=None if beside is drawn else drawn.minus(beside).interval(),
         each=each,

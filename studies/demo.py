@@ -17,7 +17,8 @@ from stepvad.calibration import NormalClip, calibrate_cameras, file
 from stepvad.calibration.drift import look
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.evaluation.walkers import FPS, make_clips
+from stepvad.evaluation.walker_motion import FPS
+from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
 from stepvad.intake import demo
 from stepvad.model.modelfile import sha256

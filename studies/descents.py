@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stepvad.evaluation import humanrelated
+from stepvad.evaluation.packed import read_trajectories, trajectory_layout
 from stepvad.formats import read_clip
 from stepvad.incidents.descents import ABSENT_S, HISTORY_S, Descent, SlotPeople, went_down
 from stepvad.poses import Clip, Pose
@@ -43,10 +43,10 @@ def clips(paths: list[Path]) -> Iterator[tuple[Clip, float]]:
     """The clips, each with the seconds to go on after its end."""
     for path in paths:
         if path.suffix == ".npz":
-            layout = humanrelated.layout_of(path)
+            layout = trajectory_layout(path)
             if layout is None:
                 raise SystemExit(f"{path}: expected HR-ShanghaiTech.npz")
-            yield from ((clip, 0.0) for clip in humanrelated.read(path, layout, part="train"))
+            yield from ((clip, 0.0) for clip in read_trajectories(path, layout, part="train"))
         else:
             yield read_clip(path), ABSENT_S
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepvad.cli.terminal import progress_bars
-from stepvad.evaluation.writing import write_dataset
+from stepvad.evaluation.datasets import write_dataset
 from studies.mocap.dataset import SIZES, make
 from studies.mocap.sheet import draw_sheet
 

@@ -24,13 +24,13 @@ from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.evaluation.eventrecall import WatchedClip
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from studies import fits
+from studies.measures.event_recall import WatchedClip
 
 COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tail", "refused")
 

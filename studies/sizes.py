@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import Config, Detector
-from stepvad.evaluation import intervals, protocol
+from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.evaluation.frames import FrameScores
+from stepvad.evaluation.metrics import FrameScores, Resampled, resample
 from stepvad.evaluation.protocol import ScoredClip
 from stepvad.model.scoring import anomaly_score
 
@@ -81,11 +81,11 @@ def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
     named = {f"width {width}": model for width, model in widths.items()}
     widest = widths[WIDTHS[0]]
     whole = widest.network.folded.work
-    reference: intervals.Resampled | None = None
+    reference: Resampled | None = None
     print(f"{'':28}{'work':>12}{'share':>9}{'AUROC':>8}{'loss':>8}{'interval':>18}")
     for name, model in named.items():
         for kept, frames in looks(model, dataset, SCALES):
-            drawn = intervals.resample(frames)
+            drawn = resample(frames)
             reference = reference or drawn
             lost = reference.minus(drawn).interval()
             work = work_of(model, kept)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from stepvad import Config, Detector
 from stepvad.detector import RATED_WINDOWS
 from stepvad.evaluation.datasets import Dataset, open_dataset
+from stepvad.evaluation.experiment import RATED_EVERY, validation_auroc
 from stepvad.evaluation.protocol import frame_scores, score_clips
-from stepvad.evaluation.validation import EVERY, validation_auroc
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments
 from stepvad.progress import Progress
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sample, sample_s, exact, exact_s, training_s = np.array(rows).T
     lost = exact.max() - exact[sample.argmax()]
     print(
-        f"one validation window in {EVERY}, statistics of {RATED_WINDOWS} training windows: "
+        f"one validation window in {RATED_EVERY}, statistics of {RATED_WINDOWS} training windows: "
         f"largest difference {100 * np.abs(sample - exact).max():.2f} points, "
         f"choice {sample.argmax() + 1} for {exact.argmax() + 1}, which loses {100 * lost:.2f}; "
         f"share of the run {sample_s.sum() / (sample_s + training_s).sum():.0%} "

@@ -25,30 +25,24 @@ from numpy.typing import NDArray
 
 from stepvad import executors
 from stepvad.cli.terminal import print_table, progress_bars, say, strict_json, write_table
-from stepvad.config import Compute, Config, View
+from stepvad.config import Compute, Config, Method, View
 from stepvad.detector import Detector, rank_scores
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation import (
-    comparison,
-    custom,
-    eventrecall,
-    intervals,
-    protocol,
-    provenance,
-    runs,
-)
-from stepvad.evaluation.baselines import Fitted, Method
-from stepvad.evaluation.baselines.mixture import Mixture
-from stepvad.evaluation.baselines.neighbours import Neighbours
+from stepvad.evaluation import comparison, custom, protocol
+from stepvad.evaluation.baselines import Fitted, Neighbours
 from stepvad.evaluation.comparison import VARIANTS
 from stepvad.evaluation.datasets import Dataset, Split
-from stepvad.evaluation.eventrecall import RATES, WatchedClip
-from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.frames import FrameScores
-from stepvad.evaluation.intervals import Interval, Resampled, Spread
+from stepvad.evaluation.experiment import Experiment, code_version, result_suffix
+from stepvad.evaluation.metrics import (
+    FrameScores,
+    Interval,
+    Resampled,
+    Spread,
+    over_seeds,
+    resample,
+)
 from stepvad.evaluation.protocol import FrameView, ScoredClip, Selection
-from stepvad.evaluation.runs import ExperimentRun
-from stepvad.evaluation.sweep import changed, digest_of
+from stepvad.evaluation.runs import ExperimentRun, data_changed, digest_of, read_run, write_run
 from stepvad.evaluation.trivial import TITLES, BodyWindows, Places, Trivial, with_scores
 from stepvad.files.atomic import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
@@ -59,6 +53,8 @@ from stepvad.progress import Progress, Report, silent
 from stepvad.windows import cut_in_pieces
 from studies import fits
 from studies.fits import Fits
+from studies.measures.event_recall import RATES, WatchedClip, recall, thresholds_at
+from studies.measures.mixture import Mixture
 
 COLUMNS = (
     *("data", "score", "AUROC", "over seeds", "difference"),
@@ -241,7 +237,7 @@ def _table(scope: ViewScope, data: Path | str, fits: Fits, report: Report) -> Vi
     chosen = scope.fits()
     _run_missing(chosen, place, digest, fits, report)
     clips = division.scored
-    read = {fit: runs.read(fit.file(place, digest), clips) for fit in chosen}
+    read = {fit: read_run(fit.file(place, digest), clips) for fit in chosen}
     series = _series(read)
     rows: list[ViewRow] = []
     paper: tuple[Resampled, ...] = ()
@@ -316,9 +312,9 @@ def _row(
         scores = FrameScores.of_seeds(
             [protocol.frame_scores(clips[:n_test], division.dataset, view) for clips in several]
         )
-        draws.append(intervals.resample(scores))
+        draws.append(resample(scores))
         lead = draws[-1].minus(paper[number]).interval() if paper else None
-        spread = intervals.over_seeds(scores.measure_each())
+        spread = over_seeds(scores.measure_each())
         figures.append(FrameAuroc(spread, draws[-1].interval(), lead, scores.by_class()))
     found, by_class = _found(several, division)
     return ViewRow(name, figures[0], figures[1], found, by_class), tuple(draws)
@@ -337,12 +333,12 @@ def _found(
             for clip, rate in zip(clips, fps, strict=True)
         ]
         test, normal = watched[:n_test], watched[n_test:] or watched
-        at = dict(zip(RATES, eventrecall.thresholds_at(normal), strict=True))
-        each.append({rate: eventrecall.recall(test, value) for rate, value in at.items()})
-        by_class.append({name: eventrecall.recall(test, at[CLASS_RATE], name) for name in names})
+        at = dict(zip(RATES, thresholds_at(normal), strict=True))
+        each.append({rate: recall(test, value) for rate, value in at.items()})
+        by_class.append({name: recall(test, at[CLASS_RATE], name) for name in names})
     return (
-        {rate: intervals.over_seeds(one[rate] for one in each) for rate in RATES},
-        {name: intervals.over_seeds(one[name] for one in by_class).mean for name in names},
+        {rate: over_seeds(one[rate] for one in each) for rate in RATES},
+        {name: over_seeds(one[name] for one in by_class).mean for name in names},
     )
 
 
@@ -445,7 +441,7 @@ class ViewFit:
     def file(self, place: ViewPlace, digest: str, suffix: str = ".parquet") -> Path:
         """Its result on data with this digest, by this code and its settings of views."""
         told = (self.what, self.config.facts(), self._views(), self.density)
-        words = json.dumps(["views", *told, digest, provenance.code()], sort_keys=True)
+        words = json.dumps(["views", *told, digest, code_version()], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()[:20] + self._engine(place.compute)
         return place.results / f"{name}{suffix}"
 
@@ -453,7 +449,7 @@ class ViewFit:
         if self.what == "trivial":
             return ""
         method: Method = "knn" if self.what == "knn" else "step"
-        return provenance.suffix(method, compute, self.config)
+        return result_suffix(method, compute, self.config)
 
     def _views(self) -> list[dict[str, object]]:
         """Settings of the views at a slow and at a fast camera."""
@@ -488,12 +484,12 @@ def run_view_fit(task: ViewTask) -> int:
         "data": task.digest,
         "seconds": time.monotonic() - started,
         "version": version("stepvad"),
-        "code": provenance.code(),
+        "code": code_version(),
     }
     if task.place.digest(task.place.divide()) != task.digest:
-        raise changed(task.place.data)
+        raise data_changed(task.place.data)
     with replacing(task.fit.file(task.place, task.digest)) as temporary:
-        runs.write(clips, facts, temporary)
+        write_run(clips, facts, temporary)
     return 1
 
 

@@ -24,7 +24,7 @@ from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadErr
 from stepvad.evaluation import comparison
 from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.protocol import FrameView
-from stepvad.evaluation.sweep import SweepPlace, sweep
+from stepvad.evaluation.runs import SweepPlace, sweep
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.executors import Executor
 

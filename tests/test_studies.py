@@ -14,7 +14,7 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.evaluation.walkers.dataset import make
+from stepvad.evaluation.walkers import make
 from stepvad.formats import write_clip
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Clip

@@ -14,8 +14,7 @@ from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.evaluation.frames import FrameScores
-from stepvad.evaluation.intervals import Interval, over_clips
+from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stepvad import executors
 from stepvad.config import Config
-from stepvad.evaluation import boxtracks
+from stepvad.evaluation.packed import BOX_FILE, read_boxes
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.folded import fold, weight_shapes
 from stepvad.model.modelfile import Model, Origin, write
@@ -51,8 +51,8 @@ class Hour:
 def footage(kind: Kind, data: Path) -> list[NDArray[np.float32]]:
     """Tracks of the public data in pixels, `(n, V, 2)` each, at most a file long."""
     if kind == "boxes":
-        file = data / "ShanghaiTech-boxes" / boxtracks.FILE
-        clips = boxtracks.read(file, part="train")
+        file = data / "ShanghaiTech-boxes" / BOX_FILE
+        clips = read_boxes(file, part="train")
         tracks = [np.asarray(track.keypoints) for clip in clips for track in clip.tracks]
     else:
         tracks = [*_seen_from_the_side(data / "CMU-mocap" / "mocap_30fps_15j.npz")]

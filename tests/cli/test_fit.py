@@ -17,7 +17,7 @@ from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.protocol import ScoredClip, score_clips
 from stepvad.evaluation.walkers import write_dataset
 from tests.cli.conftest import QUICK, Command
-from tests.evaluation.boxes import write_archive
+from tests.evaluation.layouts import write_boxes
 
 
 def test_fit_writes_a_model_and_prints_its_name(
@@ -96,7 +96,7 @@ def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
         rated.extend(clip.name for clip, _ in dataset.test_clips())
         return score_clips(detector, dataset)
 
-    monkeypatch.setattr("stepvad.evaluation.validation.score_clips", recording)
+    monkeypatch.setattr("stepvad.evaluation.experiment.score_clips", recording)
     fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
     assert "test clips choose" not in stepvad(*fit, "--validation", root).err
     assert set(rated) == {"01_0001", "02_0002", "03_0003"}
@@ -128,7 +128,7 @@ def test_swapped_coordinates_of_a_data_set_are_noticed(
 def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
     stepvad: Command, tmp_path: Path
 ) -> None:
-    boxes = write_archive(tmp_path / "boxes")
+    boxes = write_boxes(tmp_path / "boxes")
     output = tmp_path / "m.safetensors"
     words = ("fit", boxes, "-o", output, "--width", "16", "--max-steps", "8")
     run = stepvad(*words)

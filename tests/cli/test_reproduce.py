@@ -10,7 +10,7 @@ import torch
 
 from stepvad import executors
 from stepvad.config import Config
-from stepvad.evaluation.sweep import SweepTask
+from stepvad.evaluation.runs import SweepTask
 from stepvad.model import training
 from tests.cli.conftest import Command
 from tests.evaluation.layouts import write_layouts

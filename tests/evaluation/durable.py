@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stepvad.config import Config
 from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.sweep import SweepPlace, sweep
+from stepvad.evaluation.runs import SweepPlace, sweep
 
 
 def main() -> None:

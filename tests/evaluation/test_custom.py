@@ -22,7 +22,7 @@ from stepvad.evaluation import (
     evaluate,
     protocol,
 )
-from stepvad.evaluation.sweep import SweepPlace
+from stepvad.evaluation.runs import SweepPlace
 from stepvad.evaluation.trivial import TITLES
 from stepvad.evaluation.walkers import make
 

@@ -1,7 +1,8 @@
-"""What an experiment fits on, what it shares with others, and what it refuses."""
+"""What an experiment fits on, how its epoch is rated, what it shares, and the key of its result."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,18 +10,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import executors
-from stepvad.config import Aggregation, Config
-from stepvad.errors import ConfigError
-from stepvad.evaluation import sweep as sweeps
+import stepvad
+from stepvad import Detector, ModelFileError, executors
+from stepvad.config import Aggregation, Compute, Config, Runtime
+from stepvad.errors import ConfigError, DataError, StepvadError
+from stepvad.evaluation import experiment as module
+from stepvad.evaluation import runs as sweeps
 from stepvad.evaluation.baselines import DistanceDetector
-from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.evaluation.experiment import Experiment, Jittered, without_unsure
-from stepvad.evaluation.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
-from stepvad.evaluation.walkers import write_dataset
+from stepvad.evaluation.datasets import Dataset, of_clips, open_dataset
+from stepvad.evaluation.experiment import (
+    Experiment,
+    Jittered,
+    SampledScorer,
+    sampled_rows,
+    validation_auroc,
+    without_unsure,
+)
+from stepvad.evaluation.protocol import evaluate
+from stepvad.evaluation.runs import SweepPlace, SweepTask, digest_of, run_fit, sweep
+from stepvad.evaluation.walkers import make, write_dataset
+from stepvad.formats.labels import FrameLabels
+from stepvad.model import gradient
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
+from stepvad.progress import Progress
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 
@@ -252,3 +266,165 @@ def test_jitter_is_independent_in_every_frame_joint_axis_window_and_clip(people:
     for axis in range(noise.ndim):  # windows, coordinates, joints, frames
         one, two = (np.delete(noise, end, axis).ravel() for end in (0, -1))
         assert np.corrcoef(one, two)[0, 1] == pytest.approx(0.0, abs=0.02), axis
+
+
+def rows(track: list[int], frame: list[int], every: int) -> list[int]:
+    return sampled_rows(np.array(track, np.int64), np.array(frame, np.int64), every).tolist()
+
+
+def test_a_run_is_sampled_at_its_ends_and_every_few_frames() -> None:
+    assert rows([1] * 8, [*range(9, 17)], 4) == [0, 3, 7]
+    # another person, and a gap of the same one, begin a run
+    assert rows([1, 1, 1, 2, 2, 2, 2], [1, 2, 3, 4, 5, 9, 10], 4) == [0, 2, 3, 4, 5, 6]
+    assert rows([1, 1, 1], [1, 2, 3], 1) == [0, 1, 2]
+    assert rows([], [], 4) == []
+
+
+def test_sampled_scores_are_exact_where_sampled_and_between_their_neighbours_elsewhere(
+    small_model: Detector, walkers: list[Clip]
+) -> None:
+    exact, some = (
+        scorer.score(walkers[0]) for scorer in (small_model, SampledScorer(small_model, 4))
+    )
+    windows = exact.windows
+    taken = sampled_rows(windows.track_id, windows.frame, 4)
+    assert 0 < len(taken) < 0.5 * len(windows)
+    np.testing.assert_allclose(some.A[taken], exact.A[taken], atol=1e-5)
+    between = np.setdiff1d(np.arange(len(windows)), taken)
+    place = np.searchsorted(taken, between)
+    sides = np.stack([exact.A[taken[place - 1]], exact.A[taken[place]]])
+    assert (some.A[between] >= sides.min(axis=0) - 1e-5).all()
+    assert (some.A[between] <= sides.max(axis=0) + 1e-5).all()
+    np.testing.assert_array_equal(some.windows.frame, windows.frame)
+    assert some.counts == exact.counts
+
+
+def test_one_window_in_one_gives_the_exact_rating(
+    small_model: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = make(seed=3, train_clips=1, test_clips=4, seconds=6.0)
+    exact = evaluate(small_model, people).row().auroc
+    rate = validation_auroc(people)
+    assert rate(small_model) == pytest.approx(exact, abs=0.02)
+    assert rate(small_model) != exact
+    monkeypatch.setattr(module, "RATED_EVERY", 1)
+    assert rate(small_model) == pytest.approx(exact, abs=1e-9)
+
+
+def test_a_rating_has_a_digest_of_its_clips_their_labels_and_their_smoothing() -> None:
+    people = make(seed=3, train_clips=1, test_clips=4, seconds=3.0)
+    clips = [*people.test()]
+    name = clips[0].name
+    swapped = FrameLabels.of(~people.labels[name].abnormal)
+    others = [
+        replace(people, test=lambda: clips[1:]),
+        replace(people, labels={**people.labels, name: swapped}),
+        replace(people, frame_sigma=people.frame_sigma + 1),
+    ]
+    digest = validation_auroc(people).digest
+    assert validation_auroc(replace(people, test=lambda: clips)).digest == digest
+    assert len({digest, *(validation_auroc(other).digest for other in others)}) == 4
+
+
+def test_a_fit_does_not_resume_on_other_validation_clips(
+    walkers: list[Clip], tmp_path: Path
+) -> None:
+    config = Config(T=4, K=8, width=16, blocks=2, L=4, max_steps=4)
+    these, others = (
+        validation_auroc(make(seed=seed, train_clips=1, test_clips=4, seconds=3.0))
+        for seed in (3, 4)
+    )
+    for resume in (False, True):
+        Detector.fit(walkers, config, keep_best=these, checkpoint=tmp_path / "c", resume=resume)
+    with pytest.raises(ModelFileError, match="the same validation clips, got another"):
+        Detector.fit(walkers, config, keep_best=others, checkpoint=tmp_path / "c", resume=True)
+
+
+WIDE = replace(TINY, width=gradient.BFLOAT16_FROM)
+Labelled = tuple[Clip, FrameLabels]
+PACKAGE = Path(stepvad.__file__).parent
+
+
+def test_results_of_another_engine_are_not_reused(people: Path, tmp_path: Path) -> None:
+    place = SweepPlace(data=people, results=tmp_path)
+    experiments = [Experiment(config=TINY), Experiment(method="knn", config=TINY)]
+    engines: dict[Runtime, str] = {
+        "numpy": "numpy", "openvino": "openvino", "auto": "onnxruntime"
+    }  # fmt: skip
+    for runtime, engine in engines.items():
+        own = replace(place, compute=Compute(runtime=runtime))
+        step, knn = sweep(experiments, own)
+        assert (step.facts["runtime"], knn.facts["runtime"]) == (engine, "numpy")
+    assert len([*tmp_path.glob("*.parquet")]) == 3 + 1  # kNN has no engine
+
+
+def test_auto_is_named_by_what_it_means_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def name(compute: Compute) -> str:
+        place = SweepPlace(data=tmp_path, results=tmp_path, compute=compute)
+        return place.file(Experiment(config=WIDE), "data").name
+
+    found = {}
+    for quick in (False, True):
+        monkeypatch.setattr(gradient, "has_bfloat16", lambda _, quick=quick: quick)
+        found[quick] = name(Compute())
+    assert found[False] == name(Compute(precision="float32", runtime="onnxruntime"))
+    assert found[True] == name(Compute(precision="bfloat16"))
+    assert found[False] != found[True] != name(Compute(precision="bfloat16", runtime="numpy"))
+
+
+def test_a_device_of_other_machines_is_part_of_the_name(tmp_path: Path) -> None:
+    place = SweepPlace(data=tmp_path, results=tmp_path, compute=Compute(device="cuda:1"))
+    assert place.file(Experiment(config=WIDE), "data").stem.endswith("-cuda-onnxruntime-auto")
+
+
+def test_changed_code_makes_other_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    copy = shutil.copytree(PACKAGE, tmp_path / "stepvad")
+    before = module.code_digest(copy)
+    assert before == module.code_digest(PACKAGE)
+    for part in module.SCORING_CODE:
+        assert (copy / part).exists(), part
+    (copy / "cli" / "fit.py").write_text("# help", encoding="utf-8")
+    assert module.code_digest(copy) == before
+    with (copy / "windows" / "gaps.py").open("a", encoding="utf-8") as file:
+        file.write("# gaps")
+    assert module.code_digest(copy) != before
+
+    key = Experiment().key("data")
+    monkeypatch.setattr(module, "code_version", lambda: "of another day")
+    assert Experiment().key("data") != key
+
+
+def test_the_rate_of_clips_is_part_of_their_digest(people: Path) -> None:
+    dataset = open_dataset(people)
+    faster = [clip.with_rate(50.0) for clip in dataset.train_clips()]
+    assert digest_of(replace(dataset, train=lambda: faster)) != digest_of(dataset)
+
+
+def test_a_clip_for_tuning_is_not_one_of_the_test(people: Path) -> None:
+    dataset = open_dataset(people)
+    first, second = dataset.test_clips()
+
+    def divided(*test: Labelled, tuning: list[Labelled]) -> Dataset:
+        others = of_clips("tuning", train=dataset.train, test=tuning)
+        return of_clips("people", train=dataset.train, test=[*test], validation=others)
+
+    alike = divided(first, second, tuning=[]), divided(first, tuning=[second])
+    assert digest_of(alike[0]) != digest_of(alike[1])
+
+
+def test_data_that_change_during_a_run_leave_no_result(people: Path, tmp_path: Path) -> None:
+    place = SweepPlace(data=people, results=tmp_path)
+    task = SweepTask((Experiment(config=TINY),), place, "digest of the data at the start")
+    with pytest.raises(DataError, match="expected the same poses and labels from start to end"):
+        run_fit(task)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_directory_that_cannot_hold_results_is_found_before_the_first_fit(people: Path) -> None:
+    reports: list[Progress] = []
+    place = SweepPlace(data=people, results=Path("/proc/self"))
+    with pytest.raises(StepvadError, match="expected a place that can be written"):
+        sweep([Experiment(config=TINY)], place, report=reports.append)
+    assert reports == []

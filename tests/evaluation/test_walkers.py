@@ -9,11 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.evaluation import walkers as kinematic
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.metrics import auroc
-from stepvad.evaluation.walkers import body
-from stepvad.evaluation.walkers.motion import WalkerMotion
+from stepvad.evaluation.walker_motion import WalkerEvent, WalkerMotion, world_joints
+from stepvad.evaluation.walkers import make, make_clips, write_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17
@@ -53,9 +52,9 @@ def height_px(track: Track) -> NDArray[np.float32]:
     )
 
 
-def eventful(kind: kinematic.Event) -> list[tuple[Track, NDArray[np.bool_]]]:
+def eventful(kind: WalkerEvent) -> list[tuple[Track, NDArray[np.bool_]]]:
     """Who does that in clips of that event, and in which of their poses."""
-    clips = kinematic.make_clips(42, seed=5, anomalies=True)
+    clips = make_clips(42, seed=5, anomalies=True)
     found = [(clip.tracks[0], truth) for clip, truth in clips if kind in truth.classes]
     assert len(found) == 6
     return [(track, truth.classes[kind][track.frames]) for track, truth in found]
@@ -63,19 +62,19 @@ def eventful(kind: kinematic.Event) -> list[tuple[Track, NDArray[np.bool_]]]:
 
 def test_the_same_seed_makes_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("once", "again"):
-        kinematic.write_dataset(tmp_path / folder, seed=7, train_clips=2, test_clips=3, seconds=4)
+        write_dataset(tmp_path / folder, seed=7, train_clips=2, test_clips=3, seconds=4)
     assert files_below(tmp_path / "once") == files_below(tmp_path / "again")
 
 
 def test_another_seed_makes_other_clips() -> None:
-    for one, other in zip(*(kinematic.make_clips(4, seed=s, anomalies=True) for s in (0, 1)),
+    for one, other in zip(*(make_clips(4, seed=s, anomalies=True) for s in (0, 1)),
                           strict=True):  # fmt: skip
         assert not np.array_equal(one[1].abnormal, other[1].abnormal)
         assert not np.array_equal(one[0].tracks[0].keypoints[0], other[0].tracks[0].keypoints[0])
 
 
 def test_a_clip_does_not_depend_on_how_many_are_made() -> None:
-    few, many = list(kinematic.make_clips(2, seed=3)), list(kinematic.make_clips(6, seed=3))
+    few, many = list(make_clips(2, seed=3)), list(make_clips(6, seed=3))
     for (clip, _), (same, _) in zip(few, many, strict=False):
         assert clip.name == same.name
         for track, same_track in zip(clip.tracks, same.tracks, strict=True):
@@ -83,14 +82,14 @@ def test_a_clip_does_not_depend_on_how_many_are_made() -> None:
 
 
 def test_clips_without_anomalies_are_normal_throughout() -> None:
-    for clip, truth in kinematic.make_clips(4, seed=0):
+    for clip, truth in make_clips(4, seed=0):
         assert truth.abnormal.shape == (clip.n_frames,) == truth.counted.shape
         assert not truth.abnormal.any()
         assert truth.counted.all()
 
 
 def test_six_of_seven_test_clips_hold_an_anomaly_of_one_class_that_is_not_all_of_them() -> None:
-    truths = [truth for _, truth in kinematic.make_clips(14, seed=0, anomalies=True)]
+    truths = [truth for _, truth in make_clips(14, seed=0, anomalies=True)]
     events = ["run", "fall", "cycle", "backwards", "crouch", "fight"]
     assert [[*truth.classes] for truth in truths] == [*([event] for event in events), []] * 2
     for truth in truths:
@@ -101,7 +100,7 @@ def test_six_of_seven_test_clips_hold_an_anomaly_of_one_class_that_is_not_all_of
 
 
 def test_a_long_clip_has_people_and_events_all_along() -> None:
-    clip, truth = next(kinematic.make_clips(1, seed=0, seconds=60, anomalies=True))
+    clip, truth = next(make_clips(1, seed=0, seconds=60, anomalies=True))
     assert clip.n_frames == 1500
     people = clip.persons_per_frame().reshape(5, 300)
     assert (people.mean(axis=1) > 0.5).all()
@@ -109,13 +108,13 @@ def test_a_long_clip_has_people_and_events_all_along() -> None:
     assert [track.id for track in clip.tracks] == [*range(1, len(clip.tracks) + 1)]
 
 
-def acting(event: kinematic.Event | None, speed: float = 0.0) -> NDArray[np.float64]:
+def acting(event: WalkerEvent | None, speed: float = 0.0) -> NDArray[np.float64]:
     """Joints `(n, 17, 3)` of somebody on the spot, facing along x, at full level of the event."""
     n = 100
     still, level = np.zeros(n), np.full(n, float(event is not None))
     here, seen = np.zeros((n, 2)), np.ones(n, dtype=np.bool_)
     motion = WalkerMotion(here, still, np.full(n, speed), event, level, seen)
-    return body.joints(np.random.default_rng(0), motion)
+    return world_joints(np.random.default_rng(0), motion)
 
 
 def joint(joints: NDArray[np.float64], name: str) -> NDArray[np.float64]:
@@ -123,20 +122,20 @@ def joint(joints: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     return joints[:, COCO17.joints.index(name)]
 
 
-UPRIGHT: list[tuple[kinematic.Event | None, float]] = [
+UPRIGHT: list[tuple[WalkerEvent | None, float]] = [
     (None, 0.0), (None, 1.3), ("run", 3.6), ("backwards", -1.0), ("crouch", 0.3), ("fight", 0.0)
 ]  # fmt: skip
 ALL = [*UPRIGHT, ("cycle", 4.0)]
 
 
 @pytest.mark.parametrize(("event", "speed"), UPRIGHT)
-def test_the_lower_foot_is_on_the_ground(event: kinematic.Event | None, speed: float) -> None:
+def test_the_lower_foot_is_on_the_ground(event: WalkerEvent | None, speed: float) -> None:
     ankles = acting(event, speed)[:, [LEFT_ANKLE, RIGHT_ANKLE], 2]
     np.testing.assert_allclose(ankles.min(axis=1), 0.06)
 
 
 @pytest.mark.parametrize(("event", "speed"), ALL)
-def test_bones_keep_their_length(event: kinematic.Event | None, speed: float) -> None:
+def test_bones_keep_their_length(event: WalkerEvent | None, speed: float) -> None:
     joints = acting(event, speed)
     limbs = [bone for bone in COCO17.bones if min(bone) >= COCO17.joints.index("left_shoulder")]
     for a, b in limbs:
@@ -145,7 +144,7 @@ def test_bones_keep_their_length(event: kinematic.Event | None, speed: float) ->
 
 @pytest.mark.parametrize(("event", "speed"), ALL)
 def test_heads_are_above_shoulders_above_hips_above_feet(
-    event: kinematic.Event | None, speed: float
+    event: WalkerEvent | None, speed: float
 ) -> None:
     joints = acting(event, speed)
     names = ("nose", "left_shoulder", "left_hip", "left_ankle")
@@ -154,9 +153,7 @@ def test_heads_are_above_shoulders_above_hips_above_feet(
 
 
 @pytest.mark.parametrize(("event", "speed"), ALL)
-def test_knees_bend_backwards_and_elbows_forwards(
-    event: kinematic.Event | None, speed: float
-) -> None:
+def test_knees_bend_backwards_and_elbows_forwards(event: WalkerEvent | None, speed: float) -> None:
     joints = acting(event, speed)
     for side in ("left", "right"):
         for limb, bends in (("hip knee ankle", -1), ("shoulder elbow wrist", 1)):
@@ -243,7 +240,7 @@ def test_running_legs_are_wider_and_faster_than_walking_ones() -> None:
 
 def test_keypoints_err_more_where_confidence_is_low() -> None:
     confidence, bend = [], []
-    for clip, _ in kinematic.make_clips(8, seed=4):
+    for clip, _ in make_clips(8, seed=4):
         for track in clip.tracks:
             whole = np.diff(track.frames, n=1)[:-1] + np.diff(track.frames)[1:] == 2
             second = np.diff(track.keypoints, n=2, axis=0)[whole] / height_px(track).mean()
@@ -257,7 +254,7 @@ def test_keypoints_err_more_where_confidence_is_low() -> None:
 
 
 def test_people_come_go_and_are_missed_now_and_then() -> None:
-    clips = [clip for clip, _ in kinematic.make_clips(8, seed=0)]
+    clips = [clip for clip, _ in make_clips(8, seed=0)]
     tracks = [track for clip in clips for track in clip.tracks]
     assert any(track.frames[0] > 0 for track in tracks)
     assert any(track.frames[-1] < 299 for track in tracks)
@@ -266,7 +263,7 @@ def test_people_come_go_and_are_missed_now_and_then() -> None:
 
 
 def test_the_number_of_people_tells_little_of_the_anomalies() -> None:
-    pairs = list(kinematic.make_clips(60, seed=0, anomalies=True))
+    pairs = list(make_clips(60, seed=0, anomalies=True))
     people = np.concatenate([clip.persons_per_frame() for clip, _ in pairs])
     abnormal = np.concatenate([truth.abnormal for _, truth in pairs])
     assert auroc(abnormal[people > 0], people[people > 0]) == pytest.approx(0.5, abs=0.08)
@@ -289,10 +286,10 @@ def test_a_data_set_has_the_layout_of_shanghaitech(walker_dataset: Path) -> None
 
 
 def test_clips_come_in_the_order_of_files_though_cameras_take_turns(tmp_path: Path) -> None:
-    made = kinematic.make(seed=1, train_clips=6, test_clips=6, seconds=2.0)
+    made = make(seed=1, train_clips=6, test_clips=6, seconds=2.0)
     names = [clip.name for clip in made.train_clips()]
     assert names == [clip.name for clip, _ in made.test_clips()] == sorted(names)
-    kinematic.write_dataset(tmp_path, seed=1, train_clips=6, test_clips=6, seconds=2.0)
+    write_dataset(tmp_path, seed=1, train_clips=6, test_clips=6, seconds=2.0)
     assert_same_data(open_dataset(tmp_path), made)
 
 
@@ -302,17 +299,17 @@ def test_clips_come_in_the_order_of_files_though_cameras_take_turns(tmp_path: Pa
 )
 def test_a_scene_that_cannot_be_is_refused(n_clips: int, seconds: float, people: int) -> None:
     with pytest.raises(DataError, match=f"got {n_clips} clips, {people} people, {seconds} s"):
-        list(kinematic.make_clips(n_clips, seed=0, seconds=seconds, people=people))
+        list(make_clips(n_clips, seed=0, seconds=seconds, people=people))
 
 
 @pytest.mark.parametrize("seconds", [0.04, 0.1, 1.0])
 def test_the_shortest_clips_can_be_made(seconds: float) -> None:
-    for clip, truth in kinematic.make_clips(5, seed=0, seconds=seconds, anomalies=True):
+    for clip, truth in make_clips(5, seed=0, seconds=seconds, anomalies=True):
         assert clip.n_frames == len(truth.abnormal) == round(25 * seconds)
 
 
 def test_an_empty_street_has_no_tracks_and_nothing_abnormal() -> None:
-    clip, truth = next(kinematic.make_clips(1, seed=0, people=0, anomalies=True))
+    clip, truth = next(make_clips(1, seed=0, people=0, anomalies=True))
     assert clip.tracks == ()
     assert isinstance(truth, FrameLabels)
     assert not truth.abnormal.any()

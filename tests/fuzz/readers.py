@@ -17,7 +17,8 @@ from stepvad.archive.storage import Directory
 from stepvad.calibration import file as calibration_file
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
-from stepvad.evaluation import baselines, boxtracks, humanrelated
+from stepvad.evaluation import baselines
+from stepvad.evaluation.packed import box_labels, read_boxes, read_trajectories, trajectory_labels
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import change_of
 from stepvad.fleet.settings import load_worker
@@ -100,8 +101,8 @@ def _classes(path: Path, shared: Path) -> None:
 
 
 def _boxes(path: Path, shared: Path) -> None:
-    _check_clips(boxtracks.read(path, part="train"))
-    boxtracks.labels(path)
+    _check_clips(read_boxes(path, part="train"))
+    box_labels(path)
 
 
 def _trajectories(path: Path, shared: Path) -> None:
@@ -112,8 +113,8 @@ def _trajectories(path: Path, shared: Path) -> None:
 
 
 def _packed_trajectories(path: Path, shared: Path) -> None:
-    _check_clips(humanrelated.read(path, "hr-avenue", part="train"))
-    humanrelated.labels(path, "hr-avenue", split="hr")
+    _check_clips(read_trajectories(path, "hr-avenue", part="train"))
+    trajectory_labels(path, "hr-avenue", split="hr")
 
 
 def _archive_poses(path: Path, shared: Path) -> None:

@@ -37,7 +37,7 @@ from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts
 from stepvad.video.people import Boxes, People
-from tests.evaluation import trajectories
+from tests.evaluation.layouts import avenue, packed_arrays, write_packed
 from tests.fleet.messages import body, event, over
 from tests.pages import ROOT
 from tests.site.records import SINKS, fill
@@ -167,13 +167,13 @@ def _labels(directory: Path) -> None:
 
 
 def _trajectories(directory: Path) -> None:
-    release = trajectories.avenue()
+    release = avenue()
     lines = io.BytesIO()
     np.savetxt(lines, release.train["01"][1][:5], fmt="%g", delimiter=",")
     _put(directory, "trajectories", "0001.csv", lines.getvalue())
     (directory / "packed trajectories").mkdir()
-    packed = trajectories.arrays(release)
-    trajectories.write_packed(packed, directory / "packed trajectories" / "people.npz")
+    packed = packed_arrays(release)
+    write_packed(packed, directory / "packed trajectories" / "people.npz")
 
 
 def _texts(directory: Path) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from stepvad.evaluation.walkers.sheet import strips
 from stepvad.plots.contact_sheet import PersonStrip, draw_contact_sheet, spread
 from stepvad.poses import Track
+from stepvad.report.walker_sheet import strips
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,8 @@ from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.evaluation.certainty import SureRow
     from stepvad.evaluation.datasets import Dataset
-    from stepvad.evaluation.protocol import Evaluation, ResultRow, ScorerName
+    from stepvad.evaluation.protocol import Evaluation, IntervalRow, ResultRow, ScorerName
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -109,10 +108,14 @@ def evaluate(
         stepvad evaluate model.safetensors people --intervals
     """
     from stepvad.evaluation import baselines
-    from stepvad.evaluation.certainty import sure_rows
     from stepvad.evaluation.datasets import open_dataset
-    from stepvad.evaluation.protocol import score_clips, tabulate_dataset, with_motion
-    from stepvad.evaluation.scorers import shortest_window
+    from stepvad.evaluation.protocol import (
+        interval_rows,
+        score_clips,
+        shortest_window,
+        tabulate_dataset,
+        with_motion,
+    )
 
     detector = on_engine(baselines.load(model), runtime)
     dataset = open_dataset(data, split=split)
@@ -130,7 +133,7 @@ def evaluate(
     beside = tabulate_dataset(clips, dataset, placements=places, floor="per_clip")
     scored: ScorerName = "detector" if method == "model" else method
     result.row(method=scored, placement=places[0])  # raises if there are no such scores
-    sure = sure_rows(clips, dataset, places, scored) if intervals else []
+    sure = interval_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
         print_json({"global": asdict(result), "per_clip": asdict(beside), **extra})
@@ -143,7 +146,7 @@ def evaluate(
     _say_what_stands_behind(dataset, result)
 
 
-def _print_intervals(lines: list[SureRow]) -> None:
+def _print_intervals(lines: list[IntervalRow]) -> None:
     names = [*lines[0].by_class]
     rows = [
         [
@@ -239,8 +242,8 @@ def walkers(
     from stepvad.evaluation.walkers import write_dataset
 
     if contact_sheet is not None:
-        from stepvad.evaluation.walkers.sheet import strips
         from stepvad.plots.contact_sheet import draw_contact_sheet
+        from stepvad.report.walker_sheet import strips
 
         check_output(contact_sheet)
         draw_contact_sheet(strips(seed=seed), contact_sheet)

@@ -244,7 +244,7 @@ def _train(
         )
     rating = None
     if training.validation is not None:
-        from stepvad.evaluation.validation import auroc_on
+        from stepvad.evaluation.experiment import auroc_on
 
         with notes_of("stepvad.evaluation"):
             rating = auroc_on(training.validation)

@@ -254,7 +254,7 @@ def read_training_poses(
     paths: Sequence[Path], format: FormatName, report: Report, *, fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
-    from stepvad.evaluation.footage import read_training
+    from stepvad.evaluation.datasets import read_training
 
     clips = _noted(read_training(paths, format=format, report=report))
     return (clip.with_rate(fps) for clip in clips)

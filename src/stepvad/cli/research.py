@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stepvad.evaluation.comparison import MethodResult
     from stepvad.evaluation.datasets import Dataset, Split
     from stepvad.evaluation.experiment import Experiment
-    from stepvad.evaluation.reproduction import ReproducedFigure
-    from stepvad.evaluation.sweep import SweepPlace
+    from stepvad.evaluation.reproduce import ReproducedFigure
+    from stepvad.evaluation.runs import SweepPlace
 
 METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 COLUMNS = ("method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER")
@@ -112,7 +112,7 @@ def compare(
     this machine; all its machines must see DATA and RESULTS in the same place.
     """
     from stepvad.evaluation import comparison, custom
-    from stepvad.evaluation.sweep import SweepPlace
+    from stepvad.evaluation.runs import SweepPlace
 
     if table is not None:
         check_output(table)
@@ -207,15 +207,23 @@ def reproduce(
     --settings makes a shorter trial, as with epochs = 2 and width = 64; it also takes precision
     (auto, float32, bfloat16) and executor (processes, ray).
     """
-    from stepvad.evaluation import reproduction
-    from stepvad.evaluation.sweep import SweepPlace, sweep
+    from stepvad.evaluation.reproduce import (
+        check_complete,
+        deviations,
+        open_choices,
+        open_splits,
+        paper_config,
+        paper_experiments,
+        reproduced_figures,
+    )
+    from stepvad.evaluation.runs import SweepPlace, sweep
 
     if table is not None:
         check_output(table)
-    reproduction.check(name, data)
-    config, rare = configured_with(reproduction.config(name), settings, ReproduceSettings())
-    experiments = reproduction.experiments(name, config, runs)
-    splits = reproduction.open_splits(name, data)
+    check_complete(name, data)
+    config, rare = configured_with(paper_config(name), settings, ReproduceSettings())
+    experiments = paper_experiments(name, config, runs)
+    splits = open_splits(name, data)
     compute = Compute(device=device, precision=rare.precision)
     place = SweepPlace(
         data=data,
@@ -223,16 +231,16 @@ def reproduce(
         compute=compute,
         checkpoints=True,
     )
-    differs = reproduction.deviations(name, config, runs, splits["full"])
+    differs = deviations(name, config, runs, splits["full"])
     _say_what_differs(name, splits, differs)
-    choices = reproduction.open_choices(name, config, splits["full"], compute)
+    choices = open_choices(name, config, splits["full"], compute)
     say(f"choices that the paper leaves open: {'; '.join(choices)}")
     if dry_run:
         _foretell(place, experiments, runs)
         return
     with progress_bars() as report:
         finished = sweep(experiments, place, jobs=jobs, executor=rare.executor, report=report)
-        lines = reproduction.lines(name, finished, splits, report)
+        lines = reproduced_figures(name, finished, splits, report)
     _show(name, lines, runs, table, "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}")
 
 
@@ -240,7 +248,7 @@ def _say_what_differs(
     name: PaperDatasetName, splits: Mapping[Split, Dataset], differs: list[str]
 ) -> None:
     """Report all differences from the paper's experiment."""
-    from stepvad.evaluation.reproduction import HUMAN_RELATED, SETUPS
+    from stepvad.evaluation.reproduce import HUMAN_RELATED, SETUPS
 
     if differs:
         say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
@@ -286,7 +294,7 @@ def _cells(line: ReproducedFigure) -> list[str]:
 
 def _foretell(place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
     """Print what would run and about how long it trains: a few real steps are timed."""
-    from stepvad.evaluation.sweep import digest_of
+    from stepvad.evaluation.runs import digest_of
     from stepvad.model import training
     from stepvad.model.footage import Footage
 

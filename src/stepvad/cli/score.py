@@ -367,7 +367,7 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
-    from stepvad.evaluation.footage import read_truth
+    from stepvad.evaluation.datasets import read_truth
     from stepvad.files.atomic import replacing
     from stepvad.report import ReportedClip, investigate, render
 
@@ -506,7 +506,7 @@ def overlay(
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
     from stepvad.evaluation import baselines
-    from stepvad.evaluation.footage import read_truth
+    from stepvad.evaluation.datasets import read_truth
     from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
     from stepvad.video.overlay import Stills, Target, frame_size, write

@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from stepvad.evaluation.comparison import MethodResult, compare
     from stepvad.evaluation.custom import CustomDataset, CustomMethod
     from stepvad.evaluation.datasets import Dataset, open_dataset
-    from stepvad.evaluation.intervals import Interval, Spread
-    from stepvad.evaluation.metrics import auroc, average_precision, equal_error_rate
-    from stepvad.evaluation.protocol import Evaluation, ResultRow, evaluate
-    from stepvad.evaluation.scorers import Scorer
+    from stepvad.evaluation.metrics import (
+        Interval,
+        Spread,
+        auroc,
+        average_precision,
+        equal_error_rate,
+    )
+    from stepvad.evaluation.protocol import Evaluation, ResultRow, Scorer, evaluate
     from stepvad.formats.labels import FrameLabels
 
 _HOME = {
@@ -21,11 +25,11 @@ _HOME = {
     "Dataset": "evaluation.datasets",
     "Evaluation": "evaluation.protocol",
     "FrameLabels": "formats.labels",
-    "Interval": "evaluation.intervals",
+    "Interval": "evaluation.metrics",
     "MethodResult": "evaluation.comparison",
     "ResultRow": "evaluation.protocol",
-    "Scorer": "evaluation.scorers",
-    "Spread": "evaluation.intervals",
+    "Scorer": "evaluation.protocol",
+    "Spread": "evaluation.metrics",
     "auroc": "evaluation.metrics",
     "average_precision": "evaluation.metrics",
     "compare": "evaluation.comparison",

@@ -12,13 +12,19 @@ import numpy as np
 from stepvad import skeletons
 from stepvad.config import Config, View
 from stepvad.errors import ConfigError
-from stepvad.evaluation import custom, intervals, protocol
+from stepvad.evaluation import custom, protocol
 from stepvad.evaluation.baselines import is_distance
 from stepvad.evaluation.custom import CustomDataset, CustomMethod
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.frames import FrameScores
-from stepvad.evaluation.intervals import Interval, Resampled, Spread
+from stepvad.evaluation.metrics import (
+    FrameScores,
+    Interval,
+    Resampled,
+    Spread,
+    over_seeds,
+    resample,
+)
 from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName, Selection
 from stepvad.evaluation.trivial import TITLES
 from stepvad.executors import Executor
@@ -29,7 +35,7 @@ from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 if TYPE_CHECKING:
-    from stepvad.evaluation.sweep import SweepPlace
+    from stepvad.evaluation.runs import SweepPlace
 
 VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "step": (Experiment(), "STEP"),
@@ -185,7 +191,7 @@ def _swept(
     report: Report,
 ) -> dict[str, list[list[ScoredClip]]]:
     """The test clips scored by each built-in method and seed, with results stored on disk."""
-    from stepvad.evaluation.sweep import sweep  # needs pyarrow
+    from stepvad.evaluation.runs import sweep  # needs pyarrow
 
     every = [experiment for several in chosen.values() for experiment in several]
     runs = iter(sweep(every, place, jobs=jobs, executor=executor, report=report) if every else ())
@@ -238,7 +244,7 @@ def table(
     }
     methods = protocol.scored_by(trivial)
     sets |= {title: chosen(trivial, name) for name, title in TITLES.items() if name in methods}
-    drawn = {title: intervals.resample(scores) for title, scores in sets.items()}
+    drawn = {title: resample(scores) for title, scores in sets.items()}
     first = next(iter(drawn.values()))
     return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
 
@@ -246,7 +252,7 @@ def table(
 def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> MethodResult:
     return MethodResult(
         name=title,
-        auroc=intervals.over_seeds(scores.measure_each()),
+        auroc=over_seeds(scores.measure_each()),
         interval=drawn.interval(),
         lead=None if drawn is first else first.minus(drawn).interval(),
         ap=scores.measure("ap"),

@@ -1,31 +1,42 @@
-"""Common interface of data sets: clips to fit, validate and test on (Sec. 4.1)."""
+"""Data sets: clips to fit, validate and test on, in the layouts of their releases (Sec. 4.1)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from stepvad import formats
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation import boxtracks, humanrelated
-from stepvad.evaluation.humanrelated import HumanRelated
+from stepvad.evaluation.packed import (
+    BOX_FILE,
+    PACKED_SUFFIX,
+    TRAJECTORY_DIRECTORIES,
+    HumanRelated,
+    box_labels,
+    read_boxes,
+    read_trajectories,
+    trajectory_labels,
+    trajectory_layout,
+)
+from stepvad.formats import Format, checked_axes, read_all
 from stepvad.formats import labels as truth
-from stepvad.formats.labels import FrameLabels, attach_classes
+from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import COCO17
 
 DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes", HumanRelated]
 Split = Literal["full", "hr", "st", "ub", "validation"]
 Reader = Callable[[], Iterable[Clip]]
-
 SMOOTHING: Mapping[DatasetLayout, tuple[float, float, Smoothing]] = {
     "shanghaitech": (0.0, 13.0, "filled"),
     "ubnormal": (1.0, 21.0, "filled"),
@@ -156,11 +167,6 @@ def open_dataset(
     return replace(dataset, validation=_validation(root, layout, dataset))
 
 
-def dataset_name(root: Path) -> str:
-    """Name of the data set in a directory or a packed file."""
-    return root.resolve().name.removesuffix(humanrelated.PACKED)
-
-
 def of_clips(
     name: str,
     *,
@@ -189,6 +195,48 @@ def of_clips(
     )
 
 
+def write_dataset(
+    dataset: Dataset, directory: Path | str, *, suffix: str = ".parquet", report: Report = silent
+) -> None:
+    """Write `pose/train`, `pose/test` and `gt`, with the anomaly classes in `gt/classes.csv`.
+
+    Validation clips become a nested data set `validation` without training clips. Each clip is a
+    pose file `<clip><suffix>`, which ends in `.parquet` or `.json`.
+    """
+    directory = Path(directory)
+    _write_test(dataset, directory, suffix, report)
+    if dataset.validation is not None:
+        _write_test(dataset.validation(), directory / "validation", suffix, report)
+    _write_clips(dataset.train_clips(), directory / "pose" / "train", suffix, report)
+
+
+def read_training(
+    paths: Sequence[Path], *, format: Format = "auto", report: Report = silent
+) -> Iterator[Clip]:
+    """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
+    roots = [path for path in paths if format == "auto" and is_dataset(path)]
+    datasets = [open_dataset(root) for root in roots]
+    clips = (clip for dataset in datasets for clip in dataset.train_clips())
+    for number, clip in enumerate(checked_axes(clips), start=1):
+        yield clip
+        report(Progress("reading", number, 0, clip.name))
+    others = [path for path in paths if path not in roots]
+    yield from read_all(others, format=format, report=report)
+
+
+def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
+    """Which frames of a clip are abnormal; `path` is its mask or its data set."""
+    if path.is_file() and not is_dataset(path):
+        return truth.of_file(path).abnormal
+    found = truth.find(open_dataset(path).labels, clip.name)
+    if found is None:
+        raise DataError(
+            f"{path}: expected labels of clip {clip.name}, got none",
+            hint="give the data set of the clip, or its mask as .npy",
+        )
+    return found.abnormal
+
+
 def recognise(root: Path) -> DatasetLayout:
     """The layout of a data set, recognised by its label files and the scores of its poses."""
     layout = _layout_of(root)
@@ -196,7 +244,7 @@ def recognise(root: Path) -> DatasetLayout:
         raise DataError(
             f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
             "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal) "
-            f"nor {boxtracks.FILE} (box tracks) nor {humanrelated.DIRECTORIES['test']}",
+            f"nor {BOX_FILE} (box tracks) nor {TRAJECTORY_DIRECTORIES['test']}",
             hint="give the directory that holds gt and pose, or the file of packed trajectories",
         )
     return layout
@@ -207,12 +255,25 @@ def is_dataset(path: Path) -> bool:
     return _layout_of(path) is not None
 
 
+def dataset_name(root: Path) -> str:
+    """Name of the data set in a directory or a packed file."""
+    return root.resolve().name.removesuffix(PACKED_SUFFIX)
+
+
+def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
+    """A digest of a clip's poses, its rate and, if it has any, its labels."""
+    sha = hashlib.sha256(clip.digest() + repr((clip.fps, clip.n_frames)).encode())
+    if labels is not None:
+        sha.update(labels.abnormal.tobytes() + labels.counted.tobytes())
+    return sha.digest()
+
+
 def _layout_of(root: Path) -> DatasetLayout | None:
-    if (root / boxtracks.FILE).is_file():
+    if (root / BOX_FILE).is_file():
         return "boxes"
     if any((root / "gt").glob("*_tracks.txt")):
         return "ubnormal"
-    trajectories = humanrelated.layout_of(root)
+    trajectories = trajectory_layout(root)
     if trajectories is not None:
         return trajectories
     names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
@@ -227,10 +288,10 @@ def _layout_of(root: Path) -> DatasetLayout | None:
 def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
     """Readers of the training and test clips."""
     if layout == "boxes":
-        boxes = partial(boxtracks.read, root / boxtracks.FILE)
+        boxes = partial(read_boxes, root / BOX_FILE)
         return partial(boxes, part="train"), partial(boxes, part="test")
     if layout == "hr-shanghaitech" or layout == "hr-avenue":
-        people = partial(humanrelated.read, root, layout)
+        people = partial(read_trajectories, root, layout)
         return partial(people, part="train"), partial(people, part="test")
     if not (root / "pose" / "test").is_dir():
         raise DataError(
@@ -287,20 +348,12 @@ def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameL
         case "poselift", "full":
             return truth.poselift(root)
         case "boxes", "full" | "hr":
-            return boxtracks.labels(root / boxtracks.FILE, split=split)
+            return box_labels(root / BOX_FILE, split=split)
         case "hr-shanghaitech" | "hr-avenue", "full" | "hr":
-            return humanrelated.labels(root, layout, split=split)
+            return trajectory_labels(root, layout, split=split)
         case _:
             expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
             raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")
-
-
-def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
-    """A digest of a clip's poses, its rate and, if it has any, its labels."""
-    sha = hashlib.sha256(clip.digest() + repr((clip.fps, clip.n_frames)).encode())
-    if labels is not None:
-        sha.update(labels.abnormal.tobytes() + labels.counted.tobytes())
-    return sha.digest()
 
 
 def _is_msad(name: str) -> bool:
@@ -313,3 +366,20 @@ def _has_null_scores(path: Path) -> bool:
     """Whether the poses of a file lack detection scores, like PoseLift's."""
     with path.open("rb") as file:
         return re.search(rb'"scores"\s*:\s*null', file.read(SNIFFED_BYTES)) is not None
+
+
+def _write_test(dataset: Dataset, directory: Path, suffix: str, report: Report) -> None:
+    clips = (clip for clip, _ in dataset.test_clips())
+    _write_clips(clips, directory / "pose" / "test", suffix, report)
+    masks = directory / "gt" / "test_frame_mask"
+    masks.mkdir(parents=True, exist_ok=True)
+    for name, labels in dataset.labels.items():
+        np.save(masks / f"{name}.npy", labels.abnormal.astype(np.uint8))
+    write_classes(dataset.labels, directory / "gt" / "classes.csv")
+
+
+def _write_clips(clips: Iterator[Clip], directory: Path, suffix: str, report: Report) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, clip in enumerate(clips, start=1):
+        formats.write_clip(clip, directory / f"{formats.file_stem(clip.name)}{suffix}")
+        report(Progress("writing", number, 0, clip.name))

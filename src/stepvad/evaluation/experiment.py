@@ -1,29 +1,56 @@
-"""One experiment: a fit, and how the test clips are scored with it."""
+"""One experiment: a fit, the epoch it keeps, the scoring of test clips, its result's key."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepvad.config import Aggregation, Compute, Config, View
+import stepvad
+from stepvad.config import Aggregation, Compute, Config, Method, Precision, View
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation import baselines, provenance
-from stepvad.evaluation.baselines import Fitted, Method
-from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.evaluation.validation import validation_auroc
+from stepvad.evaluation import baselines
+from stepvad.evaluation.baselines import Fitted, is_distance
+from stepvad.evaluation.datasets import Dataset, clip_digest, open_dataset
+from stepvad.evaluation.protocol import frame_scores, score_clips
 from stepvad.model.footage import score_clip
+from stepvad.model.runtime import choose
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
+
+logger = logging.getLogger(__name__)
+RATED_EVERY = 4
+"""Of the windows of a person, one in this many is scored to rate an epoch on the processor."""
+
+SCORING_CODE = (
+    "config.py",
+    "detector.py",
+    "model",
+    "poses.py",
+    "skeletons.py",
+    "windows",
+    "evaluation/baselines.py",
+    "evaluation/custom.py",
+    "evaluation/experiment.py",
+    "evaluation/protocol.py",
+    "evaluation/runs.py",
+    "evaluation/trivial.py",
+)
+"""The parts of the package that decide a score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +155,7 @@ class Experiment:
         """
         told = asdict(self)
         del told["fit_on"]
-        words = {"experiment": told, "data": data, "code": provenance.code()}
+        words = {"experiment": told, "data": data, "code": code_version()}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -155,14 +182,6 @@ class Jittered:
         return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
 
 
-def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
-    """The same fit with another aggregation of its energies; distances have only one."""
-    if not isinstance(fitted, Detector) or fitted.config.aggregation == aggregation:
-        return fitted
-    config = replace(fitted.config, aggregation=aggregation)
-    return replace(fitted, model=replace(fitted.model, config=config))
-
-
 def without_unsure(clip: Clip, drop_below: float) -> Clip:
     """Drop poses whose mean confidence is below `drop_below`; the number of frames stays.
 
@@ -175,9 +194,144 @@ def without_unsure(clip: Clip, drop_below: float) -> Clip:
     return replace(clip, tracks=tuple(track for track in tracks if len(track)))
 
 
+def auroc_on(data: Path) -> ValidationAuroc:
+    """`validation_auroc` on the validation clips of a data set, or else on its test clips."""
+    dataset = open_dataset(data)
+    if dataset.validation is not None:
+        return validation_auroc(dataset.validation())
+    logger.info("%s has no validation clips: its test clips choose the epoch", dataset.name)
+    return validation_auroc(dataset)
+
+
+def validation_auroc(dataset: Dataset) -> ValidationAuroc:
+    """A function that rates a detector on the clips of a data set, which are read once."""
+    clips = [*dataset.test()]
+    return ValidationAuroc(replace(dataset, test=lambda: clips), _clips_digest(dataset, clips))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationAuroc:
+    """Rates a detector by its online smoothed AUROC on the clips of a data set.
+
+    A fixed sample of their windows is scored.
+    """
+
+    dataset: Dataset
+    digest: str
+    """Of the clips, their labels and their smoothing."""
+
+    def __call__(self, detector: Detector) -> float:
+        """The AUROC; higher is better."""
+        scorer = SampledScorer(detector, RATED_EVERY)
+        return frame_scores(score_clips(scorer, self.dataset), self.dataset).measure("auroc")
+
+
+@dataclass(frozen=True, slots=True)
+class SampledScorer:
+    """A detector that scores some windows of each person and interpolates between them."""
+
+    detector: Detector
+    every: int
+
+    def score(self, clip: Clip) -> Scores:
+        """Score a clip."""
+        config, skeleton = self.detector.config, self.detector.skeleton
+        return score_clip(clip, config, skeleton, self._score_windows)
+
+    def _score_windows(self, windows: Windows) -> WindowScores:
+        rows = sampled_rows(windows.track_id, windows.frame, self.every)
+        some = self.detector.score_windows(windows.part(rows))
+        between = np.interp(np.arange(len(windows)), rows, some.A) if len(rows) else some.A
+        return WindowScores(
+            windows.track_id,
+            windows.frame,
+            windows.c,
+            np.zeros((len(windows), self.detector.config.columns), np.float32),  # not of a sample
+            between.astype(np.float32),
+            windows.seen,
+        )
+
+
+def sampled_rows(
+    track_id: NDArray[np.int64], frame: NDArray[np.int64], every: int
+) -> NDArray[np.int64]:
+    """Every `every`-th of the windows, and the first and last of each run of consecutive ones.
+
+    So no score is interpolated from one person to another, or over a gap.
+    """
+    ends = (np.diff(track_id) != 0) | (np.diff(frame) != 1)
+    kept = (frame % every == 0) | np.append(True, ends)[: len(frame)] | np.append(ends, True)
+    return np.flatnonzero(kept[: len(frame)])
+
+
+@cache
+def code_version() -> str:
+    """A digest of the version and of the code that decides a score."""
+    return f"{version('stepvad')} {code_digest(Path(stepvad.__file__).parent)}"
+
+
+def code_digest(package: Path) -> str:
+    """A digest of the deciding files of a package, in whatever directory it is."""
+    sha = hashlib.sha256()
+    for part in SCORING_CODE:
+        for file in sorted([package / part, *(package / part).rglob("*")]):
+            if file.is_file() and "__pycache__" not in file.parts:
+                sha.update(repr(str(file.relative_to(package))).encode())
+                sha.update(hashlib.sha256(file.read_bytes()).digest())
+    return sha.hexdigest()
+
+
+def resolved_compute(compute: Compute, config: Config) -> Compute:
+    """`compute` with the engine and the precision that `auto` and `fastest` mean on this machine.
+
+    Scores of two engines differ in their last digits, in bfloat16 by more.
+    """
+    engine = choose(compute.runtime, width=config.width)
+    return replace(compute, runtime=engine, precision=_precision(compute, config))
+
+
+def result_suffix(method: Method, compute: Compute, config: Config) -> str:
+    """Part of the name of a result: the device, engine and precision it was computed with."""
+    if is_distance(method):
+        return ""
+    own = resolved_compute(compute, config)
+    device = own.device.partition(":")[0]
+    return "".join(f"-{part}" for part in (device, own.runtime, own.precision))
+
+
+def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
+    """The same fit with another aggregation of its energies; distances have only one."""
+    if not isinstance(fitted, Detector) or fitted.config.aggregation == aggregation:
+        return fitted
+    config = replace(fitted.config, aggregation=aggregation)
+    return replace(fitted, model=replace(fitted.model, config=config))
+
+
 def _sure_part(track: Track, drop_below: float) -> Track:
     confidence = np.clip(np.nan_to_num(track.confidence, nan=0.0), 0.0, 1.0)
     # rounded to float32 like the confidences: a pose of 0.2 everywhere is not below 0.2
     mean = confidence.mean(axis=1, dtype=np.float64).astype(np.float32)
     sure = mean >= np.float32(drop_below)
     return Track(track.id, track.frames[sure], track.keypoints[sure], track.confidence[sure])
+
+
+def _clips_digest(dataset: Dataset, clips: Sequence[Clip]) -> str:
+    """A digest of all that the rating depends on, other than the detector."""
+    smoothing = (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing)
+    sha = hashlib.sha256(repr(smoothing).encode())
+    for clip, labels in replace(dataset, test=lambda: clips).test_clips():
+        sha.update(clip_digest(clip, labels))
+    return sha.hexdigest()
+
+
+def _precision(compute: Compute, config: Config) -> Precision:
+    if compute.precision != "auto":
+        return compute.precision
+    if find_spec("torch") is None:  # nothing can be trained here, and nothing was
+        return "float32"
+    from stepvad.model.gradient import training_precision
+
+    try:
+        return training_precision(config, compute)
+    except ConfigError:  # other machines of a cluster have that device
+        return "auto"

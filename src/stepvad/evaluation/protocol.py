@@ -4,54 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from itertools import product
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Aggregation
-from stepvad.errors import DataError
+from stepvad.config import Aggregation, Config
+from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation import trivial
 from stepvad.evaluation.datasets import Dataset
-from stepvad.evaluation.frames import FrameScores
-from stepvad.evaluation.scorers import Scorer, shortest_window, weighs_confidence
+from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
 from stepvad.evaluation.trivial import Motion, Trivial
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
+from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
 ScorerName = Literal["detector", Trivial]
 Selection = Literal["all", "covered", "one-person"]
 Scalar = TypeVar("Scalar", bound=np.generic)
-
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
 
+SELECTIONS: tuple[Selection, ...] = ("all", "covered", "one-person")
 
-@dataclass(frozen=True, slots=True)
-class ScoredClip:
-    """Input of the protocol for one test clip: scores, labels and `persons (n_frames,)`.
 
-    `motion` holds the trivial scores of the windows that need poses, see `with_motion`.
-    """
+class Scorer(Protocol):
+    """A fitted detector, or anything that scores clips like one."""
 
-    scores: Scores
-    labels: FrameLabels
-    persons: NDArray[np.int64]
-    motion: Mapping[Motion, NDArray[np.float32]] = field(default_factory=dict)
+    def score(self, clip: Clip) -> Scores:
+        """Score a clip; higher is more abnormal."""
+        ...
 
-    def __post_init__(self) -> None:
-        """Check that scores, labels and persons describe the same frames."""
-        n_frames = self.scores.n_frames
-        for what, values in (("labels", self.labels.abnormal), ("persons", self.persons)):
-            if values.shape != (n_frames,):
-                raise DataError(
-                    f"clip {self.scores.clip}: expected {what} of shape ({n_frames},), "
-                    f"got {values.shape}",
-                    hint="give the clip the length of its labels before it is scored",
-                )
+
+def evaluate(
+    scorer: Scorer,
+    dataset: Dataset,
+    *,
+    placements: Sequence[Placement] = PLACEMENTS,
+    floor: Floor = "global",
+    aggregation: Aggregation | None = None,
+    report: Report = silent,
+) -> Evaluation:
+    """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
+    clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
+    clips = with_motion(clips, dataset, last=shortest_window(scorer))
+    return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +117,28 @@ class Evaluation:
         )
 
 
-def evaluate(
-    scorer: Scorer,
-    dataset: Dataset,
-    *,
-    placements: Sequence[Placement] = PLACEMENTS,
-    floor: Floor = "global",
-    aggregation: Aggregation | None = None,
-    report: Report = silent,
-) -> Evaluation:
-    """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
-    clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
-    clips = with_motion(clips, dataset, last=shortest_window(scorer))
-    return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
+@dataclass(frozen=True, slots=True)
+class ScoredClip:
+    """Input of the protocol for one test clip: scores, labels and `persons (n_frames,)`.
+
+    `motion` holds the trivial scores of the windows that need poses, see `with_motion`.
+    """
+
+    scores: Scores
+    labels: FrameLabels
+    persons: NDArray[np.int64]
+    motion: Mapping[Motion, NDArray[np.float32]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that scores, labels and persons describe the same frames."""
+        n_frames = self.scores.n_frames
+        for what, values in (("labels", self.labels.abnormal), ("persons", self.persons)):
+            if values.shape != (n_frames,):
+                raise DataError(
+                    f"clip {self.scores.clip}: expected {what} of shape ({n_frames},), "
+                    f"got {values.shape}",
+                    hint="give the clip the length of its labels before it is scored",
+                )
 
 
 def score_clips(
@@ -152,18 +162,6 @@ def score_clips(
     return clips
 
 
-def _check_finite(scores: Scores) -> None:
-    """Reject scores that are no numbers: the frame protocol would take them for no score."""
-    wrong = np.flatnonzero(~np.isfinite(scores.A))
-    if len(wrong):
-        windows, first = scores.windows, wrong[0]
-        raise DataError(
-            f"clip {scores.clip}, track {windows.track_id[first]}, frame {windows.frame[first]}: "
-            f"expected finite scores, got {scores.A[first]} and {len(wrong)} such values in all",
-            hint="check the poses of the clip and the jitter, or fit the model again",
-        )
-
-
 def with_motion(
     clips: Sequence[ScoredClip], dataset: Dataset, *, last: int | None = None
 ) -> list[ScoredClip]:
@@ -173,11 +171,6 @@ def with_motion(
     """
     motions = trivial.motions([clip.scores for clip in clips], dataset, T=last)
     return [replace(clip, motion=motion) for clip, motion in zip(clips, motions, strict=True)]
-
-
-def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
-    """The detector and the trivial scores that all clips have."""
-    return ["detector", *trivial.known([clip.motion for clip in clips])]
 
 
 def tabulate_dataset(
@@ -196,13 +189,6 @@ def tabulate_dataset(
         floor=floor,
         smoothing=dataset.smoothing,
     )
-
-
-def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = True) -> Scores:
-    """Recompute scores with another aggregation over the noise scales (Eq. 8, Supp. Table S6)."""
-    c = scores.windows.c if confidence else 1.0
-    values = scoring.anomaly_score(scores.windows.E, c, aggregation)
-    return replace(scores, windows=replace(scores.windows, A=values))
 
 
 def tabulate(
@@ -228,7 +214,7 @@ def tabulate(
         n_covered[placement] = int(selections["covered"].sum())
         for smoothed in (False, True):
             sigmas = (person_sigma, frame_sigma) if smoothed else (0.0, 0.0)
-            choice = _Choice(placement, *sigmas, floor, smoothing)
+            choice = _Smoothing(placement, *sigmas, floor, smoothing)
             for method in scored_by(clips):
                 every = _all_frames(method, clips, choice)
                 for frames, selected in selections.items():
@@ -244,23 +230,6 @@ def tabulate(
         n_windows=sum(len(clip.scores.windows) for clip in clips),
         flat_windows=sum(clip.scores.flat_windows for clip in clips),
         mended=sum((clip.scores.counts for clip in clips), Repairs()),
-    )
-
-
-def _row(
-    part: FrameScores, method: ScorerName, placement: Placement, smoothed: bool, frames: Selection
-) -> ResultRow:
-    """The metrics of the given frames."""
-    return ResultRow(
-        method,
-        placement,
-        smoothed,
-        frames,
-        auroc=part.measure("auroc"),
-        ap=part.measure("ap"),
-        eer=part.measure("eer"),
-        n_frames=len(part.abnormal),
-        n_abnormal=int(part.abnormal.sum()),
     )
 
 
@@ -293,13 +262,98 @@ def frame_scores(
             hint="speed and place need windows of tracks, see with_motion; place, training clips",
         )
     sigmas = (dataset.person_sigma, dataset.frame_sigma) if view.smoothed else (0.0, 0.0)
-    choice = _Choice(view.placement, *sigmas, view.floor, dataset.smoothing)
+    choice = _Smoothing(view.placement, *sigmas, view.floor, dataset.smoothing)
     chosen = _selections(clips, view.placement)[view.frames]
     return _all_frames(method, clips, choice).select(chosen)
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class IntervalRow:
+    """One row with its confidence interval, and its AUROC by anomaly class."""
+
+    placement: Placement
+    smoothed: bool
+    frames: Selection
+    auroc: Interval
+    by_class: dict[str, float]
+
+
+def interval_rows(
+    clips: Sequence[ScoredClip],
+    dataset: Dataset,
+    placements: Sequence[Placement],
+    method: ScorerName = "detector",
+) -> list[IntervalRow]:
+    """Rows with AUROC intervals over clips; the floor is that of the whole data set."""
+    rows = []
+    for placement, smoothed, frames in product(placements, (False, True), SELECTIONS):
+        view = FrameView(placement, smoothed, frames)
+        scores = frame_scores(clips, dataset, view, method=method)
+        sure = over_clips(scores)
+        rows.append(IntervalRow(placement, smoothed, frames, sure, scores.by_class()))
+    return rows
+
+
+def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
+    """The detector and the trivial scores that all clips have."""
+    return ["detector", *trivial.known([clip.motion for clip in clips])]
+
+
+def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = True) -> Scores:
+    """Recompute scores with another aggregation over the noise scales (Eq. 8, Supp. Table S6)."""
+    c = scores.windows.c if confidence else 1.0
+    values = scoring.anomaly_score(scores.windows.E, c, aggregation)
+    return replace(scores, windows=replace(scores.windows, A=values))
+
+
+def weighs_confidence(scorer: Scorer) -> bool:
+    """Whether its scores are weighted by confidence; raises if it has no noise scales."""
+    if not isinstance(scorer, _WithConfig) or scorer.config.views:
+        raise ConfigError(
+            "aggregation: expected a detector of one view, got a method without noise scales",
+            hint="leave the aggregation out",
+        )
+    return scorer.config.confidence
+
+
+def shortest_window(scorer: Scorer) -> int | None:
+    """Frames that every window has, if they are fewer than T: those of the shortest view."""
+    if isinstance(scorer, _WithConfig) and scorer.config.views:
+        return scorer.config.shortest
+    return None
+
+
+def _check_finite(scores: Scores) -> None:
+    """Reject scores that are no numbers: the frame protocol would take them for no score."""
+    wrong = np.flatnonzero(~np.isfinite(scores.A))
+    if len(wrong):
+        windows, first = scores.windows, wrong[0]
+        raise DataError(
+            f"clip {scores.clip}, track {windows.track_id[first]}, frame {windows.frame[first]}: "
+            f"expected finite scores, got {scores.A[first]} and {len(wrong)} such values in all",
+            hint="check the poses of the clip and the jitter, or fit the model again",
+        )
+
+
+def _row(
+    part: FrameScores, method: ScorerName, placement: Placement, smoothed: bool, frames: Selection
+) -> ResultRow:
+    """The metrics of the given frames."""
+    return ResultRow(
+        method,
+        placement,
+        smoothed,
+        frames,
+        auroc=part.measure("auroc"),
+        ap=part.measure("ap"),
+        eer=part.measure("eer"),
+        n_frames=len(part.abnormal),
+        n_abnormal=int(part.abnormal.sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Smoothing:
     """How window scores become frame scores."""
 
     placement: Placement
@@ -342,7 +396,7 @@ def _selections(
 
 
 def _series(
-    method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice
+    method: ScorerName, clips: Sequence[ScoredClip], choice: _Smoothing
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the concatenated frame scores of all clips: one series, or one per random draw."""
     series: Iterable[list[Scores]]
@@ -364,7 +418,7 @@ def _series(
         yield choice.finish([choice.place(one) for one in scores])
 
 
-def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice) -> FrameScores:
+def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Smoothing) -> FrameScores:
     """Every frame of every clip with its score."""
     truths = [clip.labels for clip in clips]
     nowhere = [np.zeros(len(truth), dtype=np.bool_) for truth in truths]
@@ -387,3 +441,13 @@ def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice
 def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
     """Concatenate the parts; an empty array if there are none."""
     return np.concatenate([np.empty(0, dtype=dtype), *parts])
+
+
+@runtime_checkable
+class _WithConfig(Protocol):
+    """A scorer with the settings of a model."""
+
+    @property
+    def config(self) -> Config:
+        """The settings it was fitted with."""
+        ...

@@ -1,20 +1,33 @@
-"""Result file of one experiment: window scores in Parquet, with their origin."""
+"""Many fits on one data set in parallel, and their result files: window scores in Parquet."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepvad import executors
+from stepvad.config import Compute
+from stepvad.detector import Detector
 from stepvad.errors import DataError, MissingExtraError
+from stepvad.evaluation import custom, protocol
+from stepvad.evaluation.baselines import Fitted
+from stepvad.evaluation.datasets import Dataset, Split, clip_digest, open_dataset
+from stepvad.evaluation.experiment import Experiment, code_version, resolved_compute, result_suffix
 from stepvad.evaluation.protocol import ScoredClip
+from stepvad.executors import Executor
+from stepvad.files.atomic import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
 try:
@@ -23,7 +36,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("a table of results", "parquet") from error
 
-KEY = b"stepvad"
+METADATA_KEY = b"stepvad"
 """Metadata key of the scores' origin."""
 COLUMNS = ("track", "frame", "confidence", "score")
 LACKING = "lacking"
@@ -39,7 +52,135 @@ class ExperimentRun:
     clips: list[ScoredClip]
 
 
-def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlace:
+    """A data set that other processes can open, and the directory of its results."""
+
+    data: Path | str
+    """Its directory, or the `package.module:name` of a custom data set."""
+    results: Path
+    split: Split = "full"
+    compute: Compute = Compute()
+    """How trainings run."""
+    checkpoints: bool = False
+    """Whether interrupted trainings resume from a checkpoint instead of starting over."""
+
+    def open(self) -> Dataset:
+        """Open the data set."""
+        return custom.opened(self.data, split=self.split)
+
+    def file(self, experiment: Experiment, digest: str) -> Path:
+        """Path of the result of an experiment on data with this digest."""
+        return self.results / f"{experiment.key(digest)}{self._suffix(experiment)}.parquet"
+
+    def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
+        """Path of the checkpoint of its training, or None without checkpoints."""
+        name = f"{experiment.fitting.key(digest)}{self._suffix(experiment)}.checkpoint"
+        return self.results / name if self.checkpoints else None
+
+    def _suffix(self, experiment: Experiment) -> str:
+        return result_suffix(experiment.method, self.compute, experiment.config)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """One fit, and the experiments that share it."""
+
+    experiments: tuple[Experiment, ...]
+    place: SweepPlace
+    digest: str
+    """Digest of their data."""
+
+
+def sweep(
+    experiments: Sequence[Experiment],
+    place: SweepPlace,
+    *,
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
+) -> list[ExperimentRun]:
+    """Run all experiments and return their runs in order; stored results are reused.
+
+    Experiments that differ only in jitter or aggregation share a fit. An interruption loses only
+    the fits in progress. Executor `ray` runs `jobs` fits at a time wherever the cluster has
+    capacity; data and results must be in directories that all its machines can access.
+    """
+    executors.check(executor, jobs)
+    if executor != "ray":  # whose machines may have other devices
+        _check_device(place.compute)
+    dataset = place.open()
+    if any(experiment.best_on_validation for experiment in experiments):
+        dataset.validation_set()  # refuses here rather than after some fits
+    digests = _digests(experiments, dataset)
+    place.results.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(place.results)
+    files = [place.file(experiment, digests[experiment.fit_on]) for experiment in experiments]
+    wanted = dict(zip(files, experiments, strict=True))
+    fits: dict[Experiment, list[Experiment]] = {}
+    for file, experiment in wanted.items():
+        if not file.exists():
+            fits.setdefault(experiment.fitting, []).append(experiment)
+    if fits:
+        check_writable(place.results)
+    tasks = [_task(several, place, digests[fit.fit_on]) for fit, several in fits.items()]
+    done = len(wanted) - sum(len(task.experiments) for task in tasks)
+    report(Progress("experiments", done, len(wanted)))
+    for finished in executors.run(run_fit, tasks, jobs=jobs, executor=executor):
+        done += finished
+        report(Progress("experiments", done, len(wanted)))
+    clips = [*dataset.test_clips()]
+    return [read_run(file, clips) for file in files]
+
+
+def run_fit(task: SweepTask) -> int:
+    """Fit once, score and write the result of each experiment, and return their number."""
+    dataset = task.place.open()
+    started = time.monotonic()
+    shared = task.experiments[0].fitting
+    checkpoint = task.place.checkpoint(shared, task.digest)
+    fitted = shared.fit(dataset, compute=task.place.compute, checkpoint=checkpoint)
+    fit_s = time.monotonic() - started
+    scorers = [experiment.scorer(fitted) for experiment in task.experiments]
+    scored = [protocol.score_clips(scorer, dataset) for scorer in scorers]
+    _check_unchanged(task)
+    for experiment, scorer, clips in zip(task.experiments, scorers, scored, strict=True):
+        facts = {
+            **_facts(experiment, task.digest),
+            "config": scorer.config.facts(),
+            "windows": fitted.origin.windows,
+            **_engine(fitted, task.place.compute),
+            "fit_s": fit_s,
+        }
+        with replacing(task.place.file(experiment, task.digest)) as temporary:
+            write_run(clips, facts, temporary)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return len(task.experiments)
+
+
+def digest_of(dataset: Dataset) -> str:
+    """A digest of everything an experiment can see of a data set."""
+    sha = _training_hash(dataset)
+    parts = {"test": dataset.test_clips}
+    if dataset.validation is not None:
+        parts["validation"] = dataset.validation_clips
+    for name, clips in parts.items():
+        sha.update(name.encode())
+        for clip, labels in clips():
+            sha.update(clip_digest(clip, labels))
+    return sha.hexdigest()
+
+
+def data_changed(data: Path | str) -> DataError:
+    """Build the error for a data set that changed while it was fitted or scored."""
+    return DataError(
+        f"{data}: expected the same poses and labels from start to end, got others",
+        hint="the result was not stored; run it again when nobody changes the data set",
+    )
+
+
+def write_run(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) -> None:
     """Write the scores of all windows of all clips, with `facts` as metadata.
 
     Energies, or what stands in their place, are written if the scores still have them.
@@ -61,13 +202,13 @@ def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) 
     )
     about = {**facts, "clips": names.to_pylist(), "spans": [clip.scores.T for clip in clips]}
     text = json.dumps(about, sort_keys=True).encode()
-    whole = table.replace_schema_metadata({KEY: text})
+    whole = table.replace_schema_metadata({METADATA_KEY: text})
     pq.write_table(whole, path, compression="zstd", write_page_checksum=True)
 
 
-def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
+def read_run(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
     """Read a result; `clips` are the test clips of its data set, which provide the labels."""
-    table, facts = _contents(path)
+    table, facts = _read_table(path)
     names = [clip.name for clip, _ in clips]
     if facts.pop("clips") != names:
         raise DataError(
@@ -85,14 +226,84 @@ def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun
     return ExperimentRun(facts, scored)
 
 
-def _contents(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+def _check_device(compute: Compute) -> None:
+    """Reject a device that is not here before any process starts."""
+    if compute.device != "cpu":
+        from stepvad.model.device import torch_device
+
+        torch_device(compute.device)
+
+
+def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
+    """One fit, with absolute paths."""
+    directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
+    there = replace(
+        place,
+        data=_absolute(place.data),
+        results=place.results.absolute(),
+        compute=resolved_compute(place.compute, experiments[0].config),
+    )
+    return SweepTask(
+        tuple(replace(experiment, fit_on=directories) for experiment in experiments), there, digest
+    )
+
+
+def _absolute(data: Path | str) -> Path | str:
+    """A data set's name, or its absolute path for use in another process."""
+    own = custom.is_name(str(data)) and not Path(data).exists()
+    return str(data) if own else Path(data).absolute()
+
+
+def _digests(experiments: Sequence[Experiment], dataset: Dataset) -> dict[tuple[str, ...], str]:
+    """Digest of the data for each choice of `fit_on`; each data set is read once."""
+    own = digest_of(dataset)
+    directories = dict.fromkeys(name for experiment in experiments for name in experiment.fit_on)
+    of_training = {name: _training_hash(open_dataset(name)).hexdigest() for name in directories}
+    choices = {experiment.fit_on for experiment in experiments}
+    return {names: " ".join([own, *(of_training[n] for n in names)]) for names in choices}
+
+
+def _training_hash(dataset: Dataset) -> hashlib._Hash:
+    sha = hashlib.sha256()
+    for clip in dataset.train_clips():
+        sha.update(clip_digest(clip))
+    return sha
+
+
+def _check_unchanged(task: SweepTask) -> None:
+    """Reject results of data that changed since the digest was taken."""
+    (digest,) = _digests(task.experiments, task.place.open()).values()
+    if digest != task.digest:
+        raise data_changed(task.place.data)
+
+
+def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
+    """What computed a result: the engine, the device and the precision of the training."""
+    if not isinstance(fitted, Detector):
+        return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
+    precision = resolved_compute(compute, fitted.config).precision
+    return {"runtime": fitted.network.engine, "device": compute.device, "precision": precision}
+
+
+def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
+    """Origin of a result, stored with it."""
+    return {
+        "experiment": asdict(experiment),
+        "data": digest,
+        "version": version("stepvad"),
+        "code": code_version(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _read_table(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The table of a file and its facts; an error if it is damaged or something else."""
     data = path.read_bytes()
     try:
         table = pq.ParquetFile(
             pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True
         ).read(use_threads=False)
-        facts = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
+        facts = json.loads((table.schema.metadata or {}).get(METADATA_KEY, b"null"))
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
         raise _no_result(path, str(error).partition("\n")[0]) from error
     match facts:

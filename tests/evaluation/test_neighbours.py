@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad.evaluation.baselines.neighbours import BLOCK, POINTS, QUERIES, Neighbours
+from stepvad.evaluation.baselines import BLOCK, POINTS, QUERIES, Neighbours
 
 Floats = NDArray[np.float32]
 
@@ -132,7 +132,7 @@ def test_memory_stays_far_below_the_matrix_of_all_distances() -> None:
 TIMED = """
 import time
 import numpy as np
-from stepvad.evaluation.baselines.neighbours import Neighbours
+from stepvad.evaluation.baselines import Neighbours
 rng = np.random.default_rng(0)
 points, queries = (rng.standard_normal((n, 48), dtype=np.float32) for n in (300_000, 10_000))
 begin = time.perf_counter()

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from stepvad.evaluation.baselines.mixture import RIDGE, Mixture
+from studies.measures.mixture import RIDGE, Mixture
 
 SHARES = (0.7, 0.3)
 MEANS = (np.array([-2.0, 0.0]), np.array([2.0, 1.0]))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stepvad.calibration import RULES
-from stepvad.evaluation.eventrecall import ALARMED, WatchedClip, recall, thresholds_at
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
+from studies.measures.event_recall import ALARMED, WatchedClip, recall, thresholds_at
 
 FPS = 10.0
 N = 6000

@@ -1,8 +1,9 @@
-"""The paper's set-up is what runs, and every split is measured from one training."""
+"""The paper's set-up is what runs, its figures are in place, and ours are judged by them."""
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +13,31 @@ import pytest
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation import paper, protocol, reproduction
+from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Split, open_dataset
-from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.intervals import Spread
-from stepvad.evaluation.paper import Cell, Figure
-from stepvad.evaluation.reproduction import ReproducedFigure
-from stepvad.evaluation.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
-from stepvad.evaluation.validation import validation_auroc
+from stepvad.evaluation.experiment import Experiment, validation_auroc
+from stepvad.evaluation.metrics import Spread
+from stepvad.evaluation.reproduce import (
+    FIGURES,
+    PAPER_RUNS,
+    SETUPS,
+    Cell,
+    Figure,
+    PaperDataset,
+    ReproducedFigure,
+    check_complete,
+    deviations,
+    open_choices,
+    open_splits,
+    paper_config,
+    paper_experiments,
+    reproduced_figures,
+)
+from stepvad.evaluation.runs import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.model import training
 from tests.evaluation.layouts import LEFT_OUT, write_layouts
 
-DIRECTORIES: dict[paper.PaperDataset, str] = {
+DIRECTORIES: dict[PaperDataset, str] = {
     "shanghaitech": "ShanghaiTech",
     "ubnormal": "UBnormal",
     "msad": "MSAD",
@@ -47,17 +61,17 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_the_settings_are_the_papers(
-    name: paper.PaperDataset,
+    name: PaperDataset,
     learning_rate: float,
     best_on_validation: bool,
     splits: tuple[Split, ...],
 ) -> None:
-    config = reproduction.config(name)
+    config = paper_config(name)
     assert config == Config(learning_rate=learning_rate)
     assert (config.epochs, config.T, config.K, config.width, config.L) == (400, 12, 48, 1024, 10)
     assert config.patience is None  # all epochs; the best one is kept where there is validation
-    assert reproduction.SETUPS[name].splits == splits
-    chosen = reproduction.experiments(name, config, reproduction.RUNS)
+    assert SETUPS[name].splits == splits
+    chosen = paper_experiments(name, config, PAPER_RUNS)
     assert {e.best_on_validation for e in chosen} == {best_on_validation}
     assert sorted({e.config.seed for e in chosen}) == [*range(20)]
     assert len({e.fitting for e in chosen}) == 20  # one training serves all aggregations
@@ -66,49 +80,49 @@ def test_the_settings_are_the_papers(
 
 def test_what_differs_from_the_paper_is_said(layouts: Path) -> None:
     dataset = open_dataset(layouts / "MSAD")
-    own = reproduction.config("msad")
+    own = paper_config("msad")
     whole = replace(dataset, labels={str(n): dataset.labels["Fire_1"] for n in range(360)})
-    assert reproduction.deviations("msad", own, 20, whole) == []
-    small = replace(reproduction.config("msad"), epochs=1, width=16)
-    assert reproduction.deviations("msad", small, 2, dataset) == [
+    assert deviations("msad", own, 20, whole) == []
+    small = replace(paper_config("msad"), epochs=1, width=16)
+    assert deviations("msad", small, 2, dataset) == [
         "width 16 instead of 1024",
         "epochs 1 instead of 400",
         "runs 2 instead of 20",
         "test clips 2 instead of 360",
     ]
     with pytest.raises(ConfigError, match="runs: expected at least 1, got 0"):
-        reproduction.experiments("msad", small, 0)
+        paper_experiments("msad", small, 0)
 
 
 def run_here(
-    name: paper.PaperDataset, root: Path, results: Path, runs: int = 2
+    name: PaperDataset, root: Path, results: Path, runs: int = 2
 ) -> list[ReproducedFigure]:
     """The whole reproduction with a tiny network, in this process."""
-    config = replace(TINY, learning_rate=reproduction.config(name).learning_rate)
-    chosen = reproduction.experiments(name, config, runs)
+    config = replace(TINY, learning_rate=paper_config(name).learning_rate)
+    chosen = paper_experiments(name, config, runs)
     place = SweepPlace(data=root, results=results, checkpoints=True)
     results.mkdir()
     each = len(chosen) // runs
     for first in range(0, len(chosen), each):
         together = tuple(chosen[first : first + each])
         run_fit(SweepTask(together, place, digest_of(place.open())))
-    splits = reproduction.open_splits(name, root)
-    return reproduction.lines(name, sweep(chosen, place), splits)
+    splits = open_splits(name, root)
+    return reproduced_figures(name, sweep(chosen, place), splits)
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_every_split_is_measured_as_if_scored_by_itself(
-    layouts: Path, tmp_path: Path, name: paper.PaperDataset
+    layouts: Path, tmp_path: Path, name: PaperDataset
 ) -> None:
     root = layouts / DIRECTORIES[name]
-    reproduction.check(name, root)
+    check_complete(name, root)
     lines = run_here(name, root, tmp_path / "results", runs=1)
     assert [*tmp_path.glob("results/*.checkpoint")] == []
-    (experiment, *_) = reproduction.experiments(
-        name, replace(TINY, learning_rate=reproduction.config(name).learning_rate), 1
+    (experiment, *_) = paper_experiments(
+        name, replace(TINY, learning_rate=paper_config(name).learning_rate), 1
     )
     fitted = experiment.fit(open_dataset(root))
-    for split in reproduction.SETUPS[name].splits:
+    for split in SETUPS[name].splits:
         table = protocol.evaluate(fitted, open_dataset(root, split=split))
         for line in lines:
             cell = line.cell
@@ -116,7 +130,7 @@ def test_every_split_is_measured_as_if_scored_by_itself(
                 row = table.row(placement=cell.placement, smoothed=cell.smoothed)
                 theirs = row.auroc if cell.metric == "auroc" else row.ap
                 assert line.ours.mean == pytest.approx(100 * theirs, nan_ok=True)
-    assert len({line.cell.split for line in lines}) == len(reproduction.SETUPS[name].splits)
+    assert len({line.cell.split for line in lines}) == len(SETUPS[name].splits)
 
 
 def test_lines_stand_beside_the_papers_figures(layouts: Path, tmp_path: Path) -> None:
@@ -161,8 +175,8 @@ def test_without_its_masks_ubnormal_has_no_human_related_split(
     root = tmp_path / "UBnormal"
     shutil.copytree(layouts / "UBnormal", root)
     shutil.rmtree(root / "hr_bool_masks")
-    reproduction.check("ubnormal", root)
-    assert [*reproduction.open_splits("ubnormal", root)] == ["full"]
+    check_complete("ubnormal", root)
+    assert [*open_splits("ubnormal", root)] == ["full"]
 
 
 @pytest.mark.parametrize(
@@ -179,21 +193,21 @@ def test_what_is_missing_is_named(layouts: Path, tmp_path: Path, gone: str, name
     shutil.copytree(layouts / "UBnormal", root)
     shutil.rmtree(root / gone)
     with pytest.raises(DataError, match=named):
-        reproduction.check("ubnormal", root)
+        check_complete("ubnormal", root)
 
 
 def test_another_data_set_is_refused(layouts: Path) -> None:
     with pytest.raises(DataError, match="laid out as msad, got one laid out as shanghaitech"):
-        reproduction.check("msad", layouts / "ShanghaiTech")
+        check_complete("msad", layouts / "ShanghaiTech")
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_the_choices_told_are_those_of_the_run(name: paper.PaperDataset, layouts: Path) -> None:
+def test_the_choices_told_are_those_of_the_run(name: PaperDataset, layouts: Path) -> None:
     dataset = open_dataset(layouts / DIRECTORIES[name])
 
     def told(compute: Compute = Compute(precision="float32"), **changes: object) -> list[str]:
-        config = replace(reproduction.config(name), **changes)  # type: ignore[arg-type]  # of any field
-        return reproduction.open_choices(name, config, dataset, compute)
+        config = replace(paper_config(name), **changes)  # type: ignore[arg-type]  # of any field
+        return open_choices(name, config, dataset, compute)
 
     usual = told()
     for words in (
@@ -237,7 +251,7 @@ def test_abnormal_clips_to_fit_on_are_refused(layouts: Path, tmp_path: Path) -> 
     (file,) = train.iterdir()
     shutil.copy(file, train / f"ab{file.name}")
     with pytest.raises(DataError, match="expected normal clips alone to fit on, got 1 named"):
-        reproduction.check("ubnormal", tmp_path / "UBnormal")
+        check_complete("ubnormal", tmp_path / "UBnormal")
 
 
 def test_the_best_epoch_on_the_validation_clips_is_kept(
@@ -271,7 +285,7 @@ def test_a_stopped_training_goes_on_where_it_was(
     layouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = layouts / "UBnormal"
-    experiment = reproduction.experiments("ubnormal", TINY, 1)[0]
+    experiment = paper_experiments("ubnormal", TINY, 1)[0]
     place = SweepPlace(data=root, results=tmp_path, checkpoints=True)
     digest = digest_of(place.open())
     whole = training.run_epoch
@@ -294,3 +308,92 @@ def test_a_stopped_training_goes_on_where_it_was(
     straight = experiment.fit(place.open())
     (clip, _), *_ = place.open().test_clips()
     np.testing.assert_array_equal(run.clips[0].scores.A, straight.score(clip).A)
+
+
+@pytest.mark.parametrize(
+    ("cell", "printed"),
+    [
+        (Cell("shanghaitech"), "86.2 ± 0.1"),
+        (Cell("shanghaitech", "hr"), "87.7 ± 0.1"),
+        (Cell("ubnormal"), "90.1 ± 0.4"),
+        (Cell("ubnormal", "hr"), "90.9 ± 0.4"),
+        (Cell("ubnormal", metric="ap"), "91.6"),
+        (Cell("shanghaitech", "hr", metric="ap"), "85.2"),
+        (Cell("ubnormal", method="raw", T=32, confidence=False), "70.6"),
+        (Cell("ubnormal", method="raw-modulated"), "81.3"),
+        (Cell("ubnormal", method="raw-modulated", T=32), "73.1"),
+        (Cell("ubnormal", T=24, K=128), "89.2"),
+        (Cell("shanghaitech", method="vanilla"), "85.6"),
+        (Cell("ubnormal", drop_below=0.4), "85.9"),
+        (Cell("shanghaitech", T=24, K=64, sigma_low=0.01), "84.22"),
+        (Cell("ubnormal", T=16, K=32, sigma_high=2.0), "88.27"),
+        (Cell("shanghaitech", T=8, K=16, drop_below=0.2), "84.98"),
+        (Cell("ubnormal", K=256, aggregation="best"), "85.3"),
+        (Cell("ubnormal", "hr", "backtrack", True, "ap", aggregation="top3"), "92.36"),
+        (Cell("shanghaitech", placement="latest", smoothed=False), "83.55"),
+        (Cell("shanghaitech", fit_on=("ubnormal",)), "77.2"),
+        (Cell("ubnormal", fit_on=("shanghaitech", "ubnormal")), "88.9"),
+        (Cell("msad", "ub"), "74.1"),
+        (Cell("msad", "st", "backtrack", smoothed=False), "71.7"),
+        (Cell("shanghaitech", aggregation="sum", jitter=0.5), "73.47"),
+    ],
+)
+def test_a_figure_is_found_by_what_it_measures(cell: Cell, printed: str) -> None:
+    assert FIGURES[cell][0].words == printed
+
+
+@pytest.mark.parametrize(
+    ("cell", "printed"),
+    [
+        (Cell("shanghaitech", sigma_low=0.5), {"82.7", "83.88"}),
+        (Cell("ubnormal", T=16), {"90.2", "89.67"}),
+        (Cell("ubnormal", K=64), {"90.1", "90.54"}),
+        (Cell("ubnormal", aggregation="sum"), {"87.2", "86.92", "87.57"}),
+        (Cell("shanghaitech", K=64), {"85.45", "85.54"}),
+    ],
+)
+def test_where_the_tables_disagree_all_of_them_are_there(cell: Cell, printed: set[str]) -> None:
+    assert {figure.printed for figure in FIGURES[cell]} == printed
+
+
+def test_every_table_has_as_many_figures_as_the_paper_prints() -> None:
+    counted = Counter(figure.table for figures in FIGURES.values() for figure in figures)
+    assert counted == {
+        "tab:sota_comparison": 6,
+        "tab:sota_comparison_supp": 8,
+        "tab:dimensionality_ablation": 64 - 5,  # K above the dimension of a window
+        "tab:unified_ablation": 2 * 10,
+        "tab:aucap": 2 * 4,
+        "tab:sigma_low_sweep": 15 * 6,
+        "tab:sigma_high_sweep": 12 * 6,
+        "tab:drop_pose_conf": 16 * 8,
+        "tab:agg_ablation": 3 * 7,
+        "tab:aggregation_comprehensive": 10 * 16,
+        "tab:cross_dataset": 2 * 3,
+        "tab:msad_hr": 3 * 4,
+        "tab:jitter_robustness": 6 * 8,
+    }
+
+
+@pytest.mark.parametrize(
+    ("printed", "deviation", "ours", "verdict"),
+    [
+        ("90.4", None, 90.4, "holds"),
+        ("90.4", None, 90.9, "holds"),  # half a point, which floats make a little more
+        ("90.4", None, 89.9, "holds"),
+        ("90.4", None, 90.91, "+0.51"),
+        ("90.4", None, 88.2, "-2.20"),
+        ("90.1", 0.4, 90.5, "holds"),
+        ("90.1", 0.4, 89.65, "holds, -0.45 is over one deviation"),
+        ("86.2", 0.1, 86.3, "holds"),
+        ("86.2", 0.1, 86.5, "holds, +0.30 is over one deviation"),
+        ("86.2", 0.1, 86.75, "+0.55"),
+        ("70.0", 0.8, 70.7, "holds"),
+        ("70.0", 0.8, 70.9, "+0.90"),
+        ("70.0", None, float("nan"), "-"),
+    ],
+)
+def test_a_figure_holds_within_half_a_point_or_one_deviation(
+    printed: str, deviation: float | None, ours: float, verdict: str
+) -> None:
+    assert Figure(printed, "tab:any", deviation).verdict(ours) == verdict

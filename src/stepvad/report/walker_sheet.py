@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.evaluation.walkers.motion import FPS
-from stepvad.evaluation.walkers.scenes import EVENTS, make_clips
+from stepvad.evaluation.walker_motion import FPS
+from stepvad.evaluation.walkers import EVENTS, make_clips
 from stepvad.plots.contact_sheet import PersonStrip, spread
 from stepvad.poses import Track
 from stepvad.skeletons import COCO17

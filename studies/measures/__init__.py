@@ -1,0 +1,1 @@
+"""What studies measure beside the protocol: events found, densities by other means."""
