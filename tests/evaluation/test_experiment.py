@@ -175,7 +175,7 @@ def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
     digest = digest_of(together.open())
     for place in (together, alone):
         place.results.mkdir()
-    assert run_fit(SweepTask(tuple(experiments), together, digest)) == 7
+    assert run_fit(SweepTask(tuple(experiments), together, digest)) == 8
     for experiment in experiments:
         run_fit(SweepTask((experiment,), alone, digest))
     scores = set()
