@@ -37,8 +37,7 @@ from typing import Any, cast
 import numpy as np
 
 from stepvad import executors
-from stepvad.archive.layout import shards
-from stepvad.archive.storage import Directory
+from stepvad.archive.storage import Directory, group_shards
 from stepvad.config import Runtime
 from stepvad.detector import Detector
 from stepvad.formats import read_clips
@@ -186,7 +185,7 @@ def through_kills(
 ) -> tuple[list[Ran], Stood]:
     """Run, kill at random moments, run again, until all is scored."""
     rng, stood = random.Random(seed), Stood()
-    n_shards = len(shards(Directory.at(str(poses)).files(".parquet")))
+    n_shards = len(group_shards(Directory.at(str(poses)).files(".parquet")))
     runs: list[Ran] = []
     for least in sorted(rng.randrange(n_shards) for _ in range(kills)):
         left = unfinished(scores)

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepvad.archive.manifest import Manifest, ShardEntry
-from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts
+from stepvad.archive.scorefile import ClipWindows, InputFacts, ScoreFacts
+from stepvad.archive.scoring import Manifest, ShardEntry
 from stepvad.calibration import Marked, Threshold
 from stepvad.calibration.file import CalibrationFile
 from stepvad.codec import (

@@ -18,8 +18,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from stepvad.archive import shards
-from stepvad.archive.shards import ShardOutcome, ShardTask
+from stepvad.archive import scoring
+from stepvad.archive.scoring import ShardOutcome, ShardTask
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime import EngineNetwork
 
@@ -53,7 +53,7 @@ def score(task: ShardTask, *, root: Path) -> ShardOutcome:
     spent = _clocks()
     spent[EngineNetwork] = spent[PCSpace] = 0.0
     started = time.process_time()
-    outcome = shards.score(task)
+    outcome = scoring.score_shard(task)
     whole = time.process_time() - started
     windows = 0 if outcome.facts is None else outcome.facts.windows
     root.mkdir(parents=True, exist_ok=True)
@@ -86,10 +86,10 @@ def _clocks() -> dict[type, float]:
 def main() -> None:
     """Run the command line with clocks in its processes, which score as this one asks them to."""
     from stepvad.cli import main as command_line
-    from tests.archive import timed
+    from studies.figures import timed_archive  # processes import it by this name
 
     root = Path(sys.argv.pop(1)).absolute()
-    shards.score = partial(timed.score, root=root)
+    scoring.score_shard = partial(timed_archive.score, root=root)
     sys.argv[0] = "stepvad"
     command_line()
 

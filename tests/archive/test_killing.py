@@ -140,12 +140,14 @@ def test_ray_gives_the_bytes_of_local_processes(
 
 
 MEASURED = (
-    "import sys; from pathlib import Path; from stepvad.archive.shards import *; "
-    "from stepvad.archive.layout import shards; from stepvad.model import modelfile; "
+    "import sys; from pathlib import Path; from stepvad.archive.scoring import *; "
+    "from stepvad.archive.storage import Directory, group_shards; "
+    "from stepvad.model import modelfile; "
     "poses, scores, model = sys.argv[1:]; "
     "job = Job(poses=Directory.at(poses), scores=Directory.at(scores), model=Path(model), "
     "model_sha256=modelfile.sha256(Path(model)), engine='onnxruntime'); "
-    "(shard,) = shards(job.poses.files('.parquet')); outcome = score(ShardTask(job, shard)); "
+    "(shard,) = group_shards(job.poses.files('.parquet')); "
+    "outcome = score_shard(ShardTask(job, shard)); "
     "status = Path('/proc/self/status').read_text(); "  # getrusage tells the parent's peak, too
     "print(outcome.facts.windows, status.partition('VmHWM:')[2].split()[0])"
 )

@@ -1,4 +1,4 @@
-"""Files on their way to an object store: whole or not there, and never in a place of their own."""
+"""Files on their way to an object store, whole or not there; and which files make a shard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.archive.storage import Directory
+from stepvad.archive.storage import Directory, StoredFile, group_shards
 from stepvad.errors import DataError
 
 KILLED = """
@@ -43,3 +43,35 @@ def test_a_file_is_uploaded_whole_or_not_at_all(in_memory: str) -> None:
     with pytest.raises(DataError), place.replacing("day/a") as temporary:
         temporary.write_text(fail())
     assert place.read("day/a") == b"short"
+
+
+def test_small_files_of_one_directory_share_a_shard_up_to_its_size() -> None:
+    files = [StoredFile(f"a/{number}.parquet", 4) for number in range(5)]
+    files += [
+        StoredFile("b/0.parquet", 30),
+        StoredFile("b/1.parquet", 1),
+        StoredFile("c.parquet", 1),
+    ]
+    made = group_shards(files, most_bytes=10)
+    assert [[file.name for file in shard.files] for shard in made] == [
+        ["a/0.parquet", "a/1.parquet"],
+        ["a/2.parquet", "a/3.parquet"],
+        ["a/4.parquet"],
+        ["b/0.parquet"],
+        ["b/1.parquet"],
+        ["c.parquet"],
+    ]
+    assert [(shard.name, shard.size) for shard in made[:2]] == [
+        ("a/0.parquet", 8),
+        ("a/2.parquet", 8),
+    ]
+
+
+def test_a_file_that_comes_later_leaves_the_full_shards_alone() -> None:
+    files = [StoredFile(f"a/{number}.parquet", 4) for number in range(5)]
+    before, after = (
+        group_shards(some, most_bytes=10)
+        for some in (files, [*files, StoredFile("a/5.parquet", 4)])
+    )
+    assert before[:2] == after[:2]
+    assert before[2].name == after[2].name

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.archive import manifest, shards
-from stepvad.archive.layout import SUFFIX, ArchiveShard
 from stepvad.archive.scorefile import read_facts
-from stepvad.archive.storage import Directory
+from stepvad.archive.scoring import Job, ShardTask, check_shard, read_manifest, score_shard
+from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory
 from stepvad.calibration import file as calibration_file
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
@@ -120,17 +119,17 @@ def _packed_trajectories(path: Path, shared: Path) -> None:
 def _archive_poses(path: Path, shared: Path) -> None:
     model = shared / "model.safetensors"
     place = Directory.at(str(path.parent))
-    files = [file for file in place.files(SUFFIX) if file.name == path.name]
-    job = shards.Job(
+    files = [file for file in place.files(POSE_SUFFIX) if file.name == path.name]
+    job = Job(
         poses=place,
         scores=Directory.at(str(path.parent / "scored")),
         model=model,
         model_sha256=modelfile.sha256(model),
         engine="onnxruntime",
     )
-    task = shards.ShardTask(job, ArchiveShard(tuple(files)))
-    outcome = shards.score(task)
-    shards.look(task)
+    task = ShardTask(job, ArchiveShard(tuple(files)))
+    outcome = score_shard(task)
+    check_shard(task)
     if outcome.failed:
         raise RefusalError(str(outcome.failed))
 
@@ -144,7 +143,7 @@ def _archive_manifest(path: Path, shared: Path) -> None:
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
     shutil.copy(path, root / "manifest.json")
-    manifest.read(Directory.at(str(root)))
+    read_manifest(Directory.at(str(root)))
 
 
 def _backup(path: Path, shared: Path) -> None:

@@ -12,21 +12,74 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
+from msgspec import Meta
 
-from stepvad.archive.scorefacts import ScoreFacts
-from stepvad.codec import decode, to_plain
+from stepvad.codec import Count, decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.formats.tracks import as_data_errors, located, pyarrow_of, read_metadata
 from stepvad.model.scoring import WindowScores
+from stepvad.poses import MAX_FPS
 
 METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c", "seen")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
 ROW_GROUP = 131_072
 """Windows per row group, and most windows buffered before a write."""
+
+FORMAT = 1
+"""Layout version of score files and manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreIdentity:
+    """Properties that all scores in one place must share."""
+
+    model_sha256: str
+    engine: str
+    energies: bool
+
+    @property
+    def identity(self) -> ScoreIdentity:
+        """These properties alone."""
+        return ScoreIdentity(self.model_sha256, self.engine, self.energies)
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """A pose file that was scored; the digest is None if the file could not be scored."""
+
+    name: str
+    size: Count
+    sha256: str | None
+
+
+@dataclass(slots=True)
+class ClipWindows:
+    """A clip and its number of windows, updated during scoring."""
+
+    fps: Annotated[float, Meta(gt=0, lt=MAX_FPS)] | None
+    n_frames: Count
+    windows: Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreFacts(ScoreIdentity):
+    """Metadata of a score file."""
+
+    stepvad: str
+    """Version of the library."""
+    inputs: tuple[InputFacts, ...]
+    failed: dict[str, str]
+    """Pose files without scores, and why."""
+    clips: dict[str, ClipWindows]
+    windows: Count
+    flat_windows: Count
+    counts: dict[str, Count]
+    """Repairs made to the poses."""
+    format: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,27 +1,64 @@
-"""Score an archive: skip finished shards, report bad files, resume after a kill."""
+"""Score an archive: skip finished shards, report bad files, resume after a kill.
+
+The manifest beside the scores names their model and their input files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import ctypes
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
+from importlib.metadata import version
+from itertools import chain, groupby
 from pathlib import Path
+from typing import Any, Literal
 
-from stepvad import executors
-from stepvad.archive import manifest, shards
-from stepvad.archive.layout import SUFFIX, ArchiveShard, directory
-from stepvad.archive.layout import shards as shards_of
-from stepvad.archive.shards import Job, ShardOutcome, ShardTask
-from stepvad.archive.storage import Directory
+import numpy as np
+
+from stepvad import executors, skeletons
+from stepvad.archive.scorefile import (
+    FORMAT,
+    ClipScores,
+    ClipWindows,
+    InputFacts,
+    ScoreFacts,
+    ScoreFileWriter,
+    ScoreIdentity,
+    read_facts,
+    writing,
+)
+from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory, directory_of
+from stepvad.archive.storage import group_shards as shards_of
 from stepvad.calibration import Calibration, beside
+from stepvad.codec import Count, decode, to_plain
 from stepvad.config import Config, Engine, Runtime
 from stepvad.detector import Detector
-from stepvad.errors import StepvadError
+from stepvad.errors import DataError, StepvadError
 from stepvad.executors import Executor
+from stepvad.formats import tracks
+from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
+from stepvad.model.footage import BATCH
+from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 from stepvad.progress import Progress, Report, silent
+from stepvad.supervision.limits import limited_memory
+from stepvad.windows import Repairs, Sampling, WindowIndex
+from stepvad.windows.cutting import in_pieces
+from stepvad.windows.runs import runs_of
 from stepvad.windows.sampling import is_resampled, rate_note
 
 MEGABYTE = 1_000_000
+
+MANIFEST_NAME = "manifest.json"
+
+MEMORY_BYTES = 1 << 32
+"""Memory that a worker may take for a shard: a small file can claim any size."""
+KEPT_BYTES = 1 << 25
+"""The largest threshold glibc accepts."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +113,239 @@ def score(
     detector = Detector.load(model, runtime=options.runtime, threads=1)
     config, engine = detector.config, detector.network.engine
     job = _job(poses, scores, model, engine, options)
-    plan = shards_of(job.poses.files(SUFFIX))
+    plan = shards_of(job.poses.files(POSE_SUFFIX))
     if not plan:
         raise StepvadError(
-            f"{poses}: expected pose files that end in {SUFFIX}, got none",
+            f"{poses}: expected pose files that end in {POSE_SUFFIX}, got none",
             hint="write poses with stepvad extract, stepvad convert or a site that records",
         )
-    manifest.begin(job, config)
+    begin_manifest(job, config)
     job.scores.remove_leftovers()
-    there = {stored.name for stored in job.scores.files(SUFFIX)}
+    there = {stored.name for stored in job.scores.files(POSE_SUFFIX)}
     looked = [shard for shard in plan if shard.name in there]
     run = _runner(job, options.jobs, options.executor)
-    kept = [done for done in _follow(run, shards.look, looked, "checking", report) if done.facts]
+    kept = [done for done in _follow(run, check_shard, looked, "checking", report) if done.facts]
     names = {outcome.shard.name for outcome in kept}
     rest = [shard for shard in plan if shard.name not in names]
     rest.sort(key=lambda shard: shard.size, reverse=True)  # largest first, to balance the load
-    outcomes = [*_follow(run, shards.score, rest, "scoring", report)]
-    _remove_others(job.scores, plan, there)
-    manifest.finish(job, config, kept + outcomes)
+    outcomes = [*_follow(run, score_shard, rest, "scoring", report)]
+    _remove_stale(job.scores, plan, there)
+    finish_manifest(job, config, kept + outcomes)
     failed: dict[str, str] = {}
     for outcome in outcomes:
         failed |= outcome.failed
-    scored = sum(_windows(outcome) for outcome in outcomes)
-    total = scored + sum(map(_windows, kept))
+    scored = sum(_n_windows(outcome) for outcome in outcomes)
+    total = scored + sum(map(_n_windows, kept))
     warnings = _rate_warnings(config, beside.find(model, job.model_sha256), kept + outcomes)
     failed = dict(sorted(failed.items()))
     return ArchiveSummary(len(plan), len(kept), total, scored, failed, warnings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(ScoreIdentity):
+    """The model of the scores in a place, and their progress."""
+
+    stepvad: str = version("stepvad")
+    model: str
+    config: dict[str, Any]
+    """The model's settings, for reference."""
+    state: str
+    shards: dict[str, ShardEntry]
+    failed: dict[str, str]
+    totals: dict[str, Count] = field(init=False)
+    """Sums over all shards."""
+    format: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Add up the shards."""
+        entries = self.shards.values()
+        totals = {
+            "shards": len(entries),
+            "files": sum(len(entry.inputs) for entry in entries),
+            "clips": sum(entry.clips for entry in entries),
+            "windows": sum(entry.windows for entry in entries),
+        }
+        object.__setattr__(self, "totals", totals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """Manifest entry of one score file."""
+
+    inputs: tuple[InputFacts, ...]
+    windows: Count
+    flat_windows: Count
+    counts: dict[str, Count]
+    stepvad: str
+    clips: Count
+
+    @classmethod
+    def of(cls, facts: ScoreFacts) -> ShardEntry:
+        """Build the entry from the facts of a score file."""
+        return cls(
+            inputs=facts.inputs,
+            windows=facts.windows,
+            flat_windows=facts.flat_windows,
+            counts=facts.counts,
+            stepvad=facts.stepvad,
+            clips=len(facts.clips),
+        )
+
+
+def read_manifest(place: Directory) -> Manifest | None:
+    """Read the manifest of a place; None if it has none."""
+    text = place.read(MANIFEST_NAME)
+    if text is None:
+        return None
+    try:
+        return decode(Manifest, text, "manifest")
+    except DataError as error:
+        raise DataError(
+            f"{place.named(MANIFEST_NAME)}: expected a manifest of archive score, format {FORMAT}, "
+            f"got another file ({error.problem})",
+            hint="choose another directory for scores",
+        ) from error
+
+
+def begin_manifest(job: Job, config: Config) -> None:
+    """Create the manifest of a place; reject a place with scores of another model."""
+    known = read_manifest(job.scores)
+    if known is None:
+        _write_manifest(job, config, {}, {}, done=False)
+        return
+    there = asdict(known.identity)
+    for name, value in asdict(job.identity).items():
+        if there[name] != value:
+            raise StepvadError(
+                f"{job.scores.named('').rstrip('/')}: expected scores with {name} = {value}, "
+                f"got some with {there[name]}",
+                hint="choose another directory for other scores",
+            )
+
+
+def finish_manifest(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
+    """Write the outcomes of this run; entries of other directories are kept."""
+    known = read_manifest(job.scores)
+    now = {directory_of(outcome.shard.name) for outcome in outcomes}
+    shards, failed = dict[str, ShardEntry](), dict[str, str]()
+    if known is not None:
+        shards = {name: one for name, one in known.shards.items() if directory_of(name) not in now}
+        failed = {name: one for name, one in known.failed.items() if directory_of(name) not in now}
+    for outcome in outcomes:
+        if outcome.facts is not None:
+            shards[outcome.shard.name] = ShardEntry.of(outcome.facts)
+        failed |= outcome.failed
+    _write_manifest(job, config, shards, failed, done=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all shards of a run share."""
+
+    poses: Directory
+    scores: Directory
+    model: Path
+    model_sha256: str
+    engine: Engine
+    energies: bool = False
+    """Whether to store the energy at each noise scale beside the score."""
+    quick: bool = False
+    """Whether to treat pose files of the same name and size as unchanged."""
+
+    @property
+    def identity(self) -> ScoreIdentity:
+        """Properties that all scores in one place must share."""
+        return ScoreIdentity(self.model_sha256, self.engine, self.energies)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """One shard to check or score."""
+
+    job: Job
+    shard: ArchiveShard
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOutcome:
+    """Outcome of a shard."""
+
+    shard: ArchiveShard
+    facts: ScoreFacts | None
+    """Metadata of its score file; None if there is none."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Pose files without scores, and why."""
+
+
+ScoreShard = Callable[[ShardTask], ShardOutcome]
+Runner = Callable[[ScoreShard, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
+
+
+def check_shard(task: ShardTask) -> ShardOutcome:
+    """Check whether a shard has complete scores of the same poses and model."""
+    job, shard = task.job, task.shard
+    try:
+        with job.scores.open(shard.name) as file:
+            facts = read_facts(file, job.scores.named(shard.name))
+        if facts.identity != job.identity:
+            return ShardOutcome(shard, None)
+        same = facts.inputs == _inputs(job, shard, facts.inputs if job.quick else ())
+    except (StepvadError, _FileError):
+        return ShardOutcome(shard, None)
+    return ShardOutcome(shard, facts if same and not facts.failed else None)
+
+
+def score_shard(task: ShardTask) -> ShardOutcome:
+    """Score a shard; report and skip files that cannot be scored."""
+    if task.job.scores.is_shared:  # this process scores shards and nothing else
+        _keep_freed_memory()
+    failed: dict[str, str] = {}
+    while True:
+        try:
+            with limited_memory(MEMORY_BYTES):
+                return ShardOutcome(task.shard, _write_scores(task, failed), failed)
+        except _FileError as error:
+            failed[error.name] = error.reason
+        except StepvadError as error:
+            return ShardOutcome(
+                task.shard, None, dict.fromkeys(_file_names(task.shard), str(error))
+            )
+
+
+class RowCheck:
+    """Checks that rows are ordered by track and frame and stay inside their clip."""
+
+    def __init__(self, facts: ClipFacts | None) -> None:
+        self.n_frames = 0 if facts is None else facts.n_frames
+        """Frames of the clip; if unknown, up to its last pose so far."""
+        self._is_open = facts is None
+        self._last: tuple[int, int] | None = None  # track and frame
+
+    def __call__(self, rows: PoseRows) -> PoseRows:
+        """Return the rows unchanged; raise `DataError` if they are not valid tracks."""
+        track, frame, keypoints = rows.track, rows.frame, rows.keypoints
+        later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(frame) > 0))
+        first = int(track[0]), int(frame[0])
+        in_order = bool(later.all()) and (self._last is None or self._last < first)
+        sound = keypoints.min() >= -MAX_COORDINATE and keypoints.max() <= MAX_COORDINATE
+        if not (in_order and sound and frame.min() >= 0 and frame.max() <= MAX_FRAME):
+            rows.tracks()  # raises a specific error, unless the order is wrong
+            raise DataError(
+                "expected rows sorted by track and frame, got unsorted ones",
+                hint="rewrite the file with: stepvad convert",
+            )
+        self._measure(int(frame.max()))
+        self._last = int(track[-1]), int(frame[-1])
+        return rows
+
+    def _measure(self, last: int) -> None:
+        if self._is_open:
+            self.n_frames = max(self.n_frames, last + 1)
+        elif last >= self.n_frames:
+            raise DataError(
+                f"expected frames below {self.n_frames}, got {last}",
+                hint="frames count from 0; check the clip's length",
+            )
 
 
 def _rate_warnings(
@@ -135,10 +379,6 @@ def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOpt
     )
 
 
-ScoreShard = Callable[[ShardTask], ShardOutcome]
-Runner = Callable[[ScoreShard, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
-
-
 def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
     """Create a runner for shards: single-threaded processes, to keep scores bit-identical."""
 
@@ -159,18 +399,200 @@ def _follow(
     report(Progress(stage, 0, total // MEGABYTE))
     for outcome in run(work, several):
         done += outcome.shard.size
-        windows += _windows(outcome)
+        windows += _n_windows(outcome)
         report(Progress(stage, done // MEGABYTE, total // MEGABYTE, f"{windows:,} windows"))
         yield outcome
 
 
-def _remove_others(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
+def _remove_stale(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
     """Remove scores of shards that no longer exist, in the directories of this plan."""
-    names, directories = {s.name for s in plan}, {directory(s.name) for s in plan}
+    names, directories = {s.name for s in plan}, {directory_of(s.name) for s in plan}
     for name in sorted(there - names):
-        if directory(name) in directories:
+        if directory_of(name) in directories:
             place.delete(name)
 
 
-def _windows(outcome: ShardOutcome) -> int:
+def _n_windows(outcome: ShardOutcome) -> int:
     return 0 if outcome.facts is None else outcome.facts.windows
+
+
+def _write_manifest(
+    job: Job,
+    config: Config,
+    shards: dict[str, ShardEntry],
+    failed: dict[str, str],
+    *,
+    done: bool,
+) -> None:
+    made = Manifest(
+        model=job.model.name,
+        **asdict(job.identity),
+        config=config.facts(),
+        state="done" if done else "under way",
+        shards=shards,
+        failed=failed,
+    )
+    with job.scores.replacing(MANIFEST_NAME) as temporary:
+        text = json.dumps(to_plain(made), indent=1, sort_keys=True)
+        temporary.write_text(text, encoding="utf-8")
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Keep freed array memory in the process.
+
+    Otherwise glibc returns it to the system, which clears it again: a tenth of our own time.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+
+
+class _FileError(Exception):
+    """One pose file of a shard that cannot be scored."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+
+def _write_scores(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
+    """Write the scores of all files but the failed ones; return the metadata."""
+    job, shard = task.job, task.shard
+    detector = _detector(job.model, job.model_sha256, job.engine)
+    # a file that changes from here on is scored again
+    done, inputs = _Done(), _inputs(job, shard, failed=failed)
+    with (
+        job.scores.replacing(shard.name) as temporary,
+        writing(temporary, detector.config.columns if job.energies else None) as writer,
+    ):
+        for name in _file_names(shard):
+            if name not in failed:
+                with _of_file(name):
+                    _score_file(job.poses, name, detector, writer, done)
+        facts = ScoreFacts(
+            **asdict(job.identity),
+            stepvad=version("stepvad"),
+            inputs=inputs,
+            failed=dict(sorted(failed.items())),
+            clips=done.clips,
+            windows=sum(clip.windows for clip in done.clips.values()),
+            flat_windows=done.flat,
+            counts=asdict(done.counts),
+        )
+        writer.close(facts)
+    return facts
+
+
+@contextmanager
+def _of_file(name: str) -> Iterator[None]:
+    """Attribute data errors to one file."""
+    try:
+        yield
+    except DataError as error:
+        raise _FileError(name, str(error)) from error
+
+
+@dataclass(slots=True)
+class _Done:
+    """Progress of a shard."""
+
+    clips: dict[str, ClipWindows] = field(default_factory=dict)
+    counts: Repairs = field(default_factory=Repairs)
+    flat: int = 0
+
+    def begin(self, clip: str, facts: ClipFacts | None) -> None:
+        """Register a clip before its windows are scored."""
+        if clip in self.clips:
+            raise DataError(
+                "expected clips of one camera and date to have distinct names, got it twice",
+                hint="rename one of them",
+            )
+        fps, n_frames = (None, 0) if facts is None else (facts.fps, facts.n_frames)
+        self.clips[clip] = ClipWindows(fps, n_frames)
+
+
+def _score_file(
+    place: Directory, name: str, detector: Detector, writer: ScoreFileWriter, done: _Done
+) -> None:
+    """Score all clips of a file in bounded memory."""
+    seen: set[str] = set()
+    shown = place.named(name)
+    with (
+        place.open(name) as file,
+        tracks.located(shown),
+        tracks.opened(file, threads=False) as (header, parts),
+    ):
+        for clip, several in groupby(parts, key=lambda part: part[0]):
+            tracks.check_new(clip, seen)
+            facts = None if header is None else tracks.facts_of(clip, header)
+            try:
+                done.begin(clip, facts)
+                rows = (rows for _, rows in several)
+                first = next(rows)
+                n_joints = first.confidence.shape[1]
+                skeleton = header.skeleton if header else skeletons.of_size(n_joints)
+                check = RowCheck(facts)
+                checked = map(check, chain([first], rows))
+                sampling = Sampling.of(detector.config, facts.fps if facts else None)
+                runs = runs_of(checked, detector.config, skeleton, detector.skeleton, sampling)
+                pieces = in_pieces(runs, detector.config, detector.skeleton, sampling)
+                _score_clip(clip, pieces, detector, writer, done)
+                done.clips[clip].n_frames = check.n_frames
+            except DataError as error:
+                raise error.located(f"clip {clip!r}") from error
+        for clip, facts in header.clips.items() if header else ():
+            if clip not in seen:
+                done.begin(clip, facts)
+
+
+def _score_clip(
+    clip: str,
+    pieces: Iterator[tuple[WindowIndex, Repairs]],
+    detector: Detector,
+    writer: ScoreFileWriter,
+    done: _Done,
+) -> None:
+    """Score the windows of a clip piece by piece."""
+    for index, mended in pieces:
+        done.counts += mended
+        for windows in index.batches(BATCH):
+            scores = detector.score_windows(windows)
+            writer.add(ClipScores(clip, scores))
+            done.clips[clip].windows += len(scores)
+            done.flat += int(windows.flat.sum())
+
+
+def _file_names(shard: ArchiveShard) -> list[str]:
+    return [file.name for file in shard.files]
+
+
+def _inputs(
+    job: Job, shard: ArchiveShard, known: Sequence[InputFacts] = (), *, failed: Container[str] = ()
+) -> tuple[InputFacts, ...]:
+    """Name, size and digest of the pose files of a shard; digests in `known` are reused by name.
+
+    Files in `failed` get no digest: they may not be readable.
+    """
+    digests = {facts.name: facts.sha256 for facts in known}
+    inputs = []
+    for file in shard.files:
+        digest = digests.get(file.name)
+        if digest is None and file.name not in failed:
+            with _of_file(file.name):
+                digest = job.poses.sha256(file.name)
+        inputs.append(InputFacts(file.name, file.size, digest))
+    return tuple(inputs)
+
+
+@lru_cache(maxsize=1)
+def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
+    """Load the model, once per process and on one thread."""
+    detector = Detector.load(model, runtime=engine, threads=1)
+    if detector.model.sha256 != sha256:
+        raise StepvadError(
+            f"{model}: expected the model that the run started with, got another",
+            hint="do not change the file during a run, and run again",
+        )
+    return detector

@@ -1,12 +1,17 @@
-"""Archive storage: a local directory or any fsspec URL. All archive I/O goes through here."""
+"""Archive storage: a local directory or any fsspec URL. All archive I/O goes through here.
+
+Pose files lie in directories such as `date=2026-05-01/camera=yard`, or any others; small files of
+one directory form a shard.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -17,6 +22,10 @@ from stepvad.files.atomic import remove_leftovers, replacing
 READ_AT_ONCE = 1 << 20
 SMALL = 1 << 28
 """Size limit of a file read at once; a manifest has some hundred bytes per shard."""
+
+SHARD_BYTES = 16_000_000
+"""Small files of one camera and date are scored together up to this size."""
+POSE_SUFFIX = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,44 @@ class Directory:
     def named(self, name: str) -> str:
         """The name of a file in messages."""
         return f"{self.url.removeprefix('file://')}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveShard:
+    """Pose files scored together; their scores form one file with the name of the first."""
+
+    files: tuple[StoredFile, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of its score file, the same as that of its first pose file."""
+        return self.files[0].name
+
+    @property
+    def size(self) -> int:
+        """Bytes of its poses."""
+        return sum(file.size for file in self.files)
+
+
+def group_shards(
+    files: Iterable[StoredFile], *, most_bytes: int = SHARD_BYTES
+) -> list[ArchiveShard]:
+    """Group files in order into shards, joining small ones of the same directory."""
+    made: list[ArchiveShard] = []
+    for _, several in groupby(files, key=lambda file: directory_of(file.name)):
+        waiting: list[StoredFile] = []
+        for file in several:
+            if waiting and sum(other.size for other in waiting) + file.size > most_bytes:
+                made.append(ArchiveShard(tuple(waiting)))
+                waiting = []
+            waiting.append(file)
+        made.append(ArchiveShard(tuple(waiting)))
+    return made
+
+
+def directory_of(name: str) -> str:
+    """The directory of a file."""
+    return str(PurePosixPath(name).parent)
 
 
 def _file_system(url: str) -> tuple[Any, str]:

@@ -14,17 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad import Detector
-from stepvad.archive import layout, manifest, scoring, shards
-from stepvad.archive.scorefacts import ClipWindows, InputFacts
-from stepvad.archive.scorefile import read_facts
-from stepvad.archive.scoring import ScoreOptions
-from stepvad.archive.storage import Directory, StoredFile
+from stepvad.archive import scoring
+from stepvad.archive.scorefile import ClipWindows, InputFacts, read_facts
+from stepvad.archive.scoring import (
+    MANIFEST_NAME,
+    Manifest,
+    RowCheck,
+    ScoreOptions,
+    ShardEntry,
+    read_manifest,
+)
+from stepvad.archive.storage import ArchiveShard, Directory, StoredFile, group_shards
 from stepvad.codec import to_plain
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import read_clip, write_clip
+from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
-from stepvad.poses import Clip
+from stepvad.poses import Clip, PoseRows
 from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model
 from tests.formats import parquet_bombs
@@ -76,7 +83,7 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
             facts = read_facts(file, "x")
         assert facts.clips == {clip.name: ClipWindows(clip.fps, clip.n_frames, len(table))}
         assert facts.counts["poses"] == clip.n_poses
-    known = manifest.read(place)
+    known = read_manifest(place)
     assert known is not None
     assert summary.windows == summary.scored == known.totals["windows"]
 
@@ -134,7 +141,7 @@ def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
     write_clip(clips[0], tmp_path / "00.parquet")  # now the first of the shard
     scoring.score(str(tmp_path), in_memory, model)
     assert [stored.name for stored in Directory.at(in_memory).files(".parquet")] == ["00.parquet"]
-    found = manifest.read(Directory.at(in_memory))
+    found = read_manifest(Directory.at(in_memory))
     assert found is not None
     assert [*found.shards] == ["00.parquet"]
     assert found.totals["clips"] == 3
@@ -173,7 +180,7 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     place = Directory.at(in_memory)
     table = table_of(place, "yard/0.parquet")
     assert set(table["clip"].to_pylist()) == {clips[2].name}
-    found = manifest.read(place)
+    found = read_manifest(place)
     assert found is not None
     assert found.failed == summary.failed
     (yard / "0.parquet").unlink()
@@ -181,22 +188,22 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     (yard / "1.parquet").write_bytes(whole)
     mended = scoring.score(str(tmp_path / "poses"), in_memory, model)
     assert mended.failed == {}
-    found = manifest.read(place)
+    found = read_manifest(place)
     assert found is not None
     assert found.failed == {}
     assert found.totals["clips"] == 2
 
 
-def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.ShardTask:
+def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> scoring.ShardTask:
     """A shard of these files."""
-    job = shards.Job(
+    job = scoring.Job(
         poses=Directory.at(str(poses)),
         scores=Directory.at(str(scores)),
         model=model,
         model_sha256=modelfile.sha256(model),
         engine="onnxruntime",
     )
-    return shards.ShardTask(job, layout.ArchiveShard(tuple(StoredFile(name, 1) for name in names)))
+    return scoring.ShardTask(job, ArchiveShard(tuple(StoredFile(name, 1) for name in names)))
 
 
 def test_a_file_that_cannot_be_read_is_not_held_against_others(
@@ -208,7 +215,7 @@ def test_a_file_that_cannot_be_read_is_not_held_against_others(
     write_clip(clips[1], poses / "d.parquet")
     (poses / "c.parquet").symlink_to("/proc/self/mem")  # opens, and fails when it is read
     names = ["a.parquet", "gone.parquet", "c.parquet", "d.parquet"]
-    outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))
+    outcome = scoring.score_shard(task_of(poses, tmp_path / "scores", model, names))
     assert [*outcome.failed] == ["gone.parquet", "c.parquet"]
     assert all("expected a file that can be read" in text for text in outcome.failed.values())
     assert outcome.facts is not None
@@ -224,9 +231,9 @@ def test_a_file_that_takes_too_much_memory_is_not_held_against_others(
     write_clip(clips[1], poses / "d.parquet")
     # more than any test before it took: the memory pool keeps that, and gives it without asking
     (poses / "b.parquet").write_bytes(parquet_bombs.page_that_claims(tmp_path, 2_000_000_000))
-    monkeypatch.setattr(shards, "MEMORY_BYTES", 1 << 28)
+    monkeypatch.setattr(scoring, "MEMORY_BYTES", 1 << 28)
     names = [f"{name}.parquet" for name in "abd"]
-    outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))
+    outcome = scoring.score_shard(task_of(poses, tmp_path / "scores", model, names))
     assert [*outcome.failed] == ["b.parquet"]
     assert "malloc of size 2000000000 failed" in outcome.failed["b.parquet"]
     assert outcome.facts is not None
@@ -243,7 +250,7 @@ def test_scores_that_cannot_be_written_are_not_held_against_poses(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2, before[1]))
     try:
-        outcome = shards.score(task)
+        outcome = scoring.score_shard(task)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert outcome.facts is None
@@ -339,15 +346,15 @@ def test_places_that_make_no_sense_are_refused(
 def test_a_model_that_changes_meanwhile_is_noticed(
     poses: Path, model: Path, in_memory: str
 ) -> None:
-    job = shards.Job(
+    job = scoring.Job(
         poses=Directory.at(str(poses)),
         scores=Directory.at(in_memory),
         model=model,
         model_sha256="0" * 64,
         engine="onnxruntime",
     )
-    (first, *_) = layout.shards(job.poses.files(".parquet"))
-    outcome = shards.score(shards.ShardTask(job, first))
+    (first, *_) = group_shards(job.poses.files(".parquet"))
+    outcome = scoring.score_shard(scoring.ShardTask(job, first))
     assert outcome.facts is None
     assert "expected the model that the run started with" in next(iter(outcome.failed.values()))
 
@@ -385,7 +392,7 @@ def test_the_manifest_tells_model_settings_and_inputs(
 def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
     in_memory: str, change: dict[str, object], words: str
 ) -> None:
-    made = manifest.Manifest(
+    made = Manifest(
         model="m",
         model_sha256="0" * 64,
         engine="numpy",
@@ -393,7 +400,7 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
         config=Config().facts(),
         state="done",
         shards={
-            "a": manifest.ShardEntry(
+            "a": ShardEntry(
                 inputs=(InputFacts("a", 1, None), InputFacts("b", 2, "0" * 64)),
                 windows=3,
                 flat_windows=1,
@@ -407,10 +414,58 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
     facts = to_plain(made)
     place = Directory.at(in_memory)
     for told, expected in ((facts, made), (facts | change, None)):
-        with place.replacing(manifest.NAME) as temporary:
+        with place.replacing(MANIFEST_NAME) as temporary:
             temporary.write_text(json.dumps(told), encoding="utf-8")
         if expected is not None:
-            assert manifest.read(place) == expected
+            assert read_manifest(place) == expected
     with pytest.raises(DataError, match="expected a manifest of archive score") as refused:
-        manifest.read(place)
+        read_manifest(place)
     assert words in refused.value.problem
+
+
+TRACK, FRAME = np.repeat([0, 3], 8), np.tile(np.arange(8) * 2, 2)
+
+
+def rows() -> PoseRows:
+    joints = np.random.default_rng(0).normal(300, 40, (16, 3, 2)).astype(np.float32)
+    return PoseRows(TRACK.copy(), FRAME.copy(), joints, np.ones((16, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("column", "at", "value", "message"),
+    [
+        ("track", slice(None), TRACK[::-1], "expected rows sorted by track and frame"),
+        ("keypoints", (3, 1, 0), np.nan, "got nan"),
+        ("keypoints", (3, 1, 1), 1e9, "expected coordinates within"),
+        ("frame", 0, -1, "expected frames from 0"),
+        ("frame", 1, FRAME[0], "strictly increasing"),
+    ],
+)
+def test_rows_that_make_no_tracks_are_refused(
+    column: str, at: object, value: object, message: str
+) -> None:
+    changed = rows()
+    getattr(changed, column)[at] = value
+    with pytest.raises(DataError, match=message):
+        RowCheck(None)(changed)
+
+
+def test_order_is_kept_from_part_to_part() -> None:
+    check = RowCheck(None)
+    assert check(rows()[slice(4, 12)]).track.tolist() == TRACK[4:12].tolist()
+    with pytest.raises(DataError, match="expected rows sorted"):
+        check(rows()[slice(0, 4)])
+
+
+def test_a_clip_whose_length_nobody_told_ends_with_its_last_pose() -> None:
+    check = RowCheck(None)
+    check(rows()[slice(0, 4)])
+    assert check.n_frames == 7
+    check(rows()[slice(4, 16)])
+    assert check.n_frames == 15
+
+
+def test_frames_stay_inside_the_clip() -> None:
+    assert RowCheck(ClipFacts(10.0, 15))(rows()).frame.max() == 14
+    with pytest.raises(DataError, match="expected frames below 14, got 14"):
+        RowCheck(ClipFacts(10.0, 14))(rows())
