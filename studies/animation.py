@@ -24,7 +24,7 @@ from stepvad.calibration import file
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
 from stepvad.incidents.events import changes_of
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from stepvad.video.timeline import Colour, ColourScale, mixed
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -20,9 +20,9 @@ from stepvad.detector import Detector
 from stepvad.evaluation.walker_motion import FPS
 from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
-from stepvad.intake import demo
 from stepvad.model.modelfile import sha256
 from stepvad.poses import Clip, Track
+from stepvad.site.intake import demo
 
 SEED = 11
 SCENE = 1

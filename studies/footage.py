@@ -21,7 +21,7 @@ from stepvad.files.atomic import replacing
 
 if TYPE_CHECKING:
     from stepvad.config import View
-    from stepvad.intake.recordings import ExtractionSettings
+    from stepvad.site.intake.recordings import ExtractionSettings
     from studies.chain.alerts import ClipResult
     from studies.chain.footageset import FootageSet
     from studies.chain.measure import ChainSettings, FoldResult, Summary
@@ -162,7 +162,7 @@ def footage(
     chosen, settings = known.open(footage, chain.seed), chain.settings()
     clips = chosen.used()
     output.mkdir(parents=True, exist_ok=True)
-    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
+    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site.intake"):
         extraction = _extraction(chosen, poses, networks)
         if extraction is not None and not posecache.extract_poses(
             clips, extraction, jobs=jobs, threads=threads, report=report
@@ -181,7 +181,7 @@ def _extraction(
     """How poses are extracted; None without videos, which needs no networks."""
     if not any(clip.is_video for clip in chosen.used()):
         return None
-    from stepvad.intake.recordings import ExtractionSettings
+    from stepvad.site.intake.recordings import ExtractionSettings
     from stepvad.video.networks import choose_engine
 
     return ExtractionSettings.of(

@@ -22,14 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.intake import capture, demo, pose_workers
-from stepvad.intake.intake import Intake
-from stepvad.intake.playback import PlayedScene
-from stepvad.intake.status import LiveStatus
-from stepvad.settings.file import load
-from stepvad.settings.sections import CameraSettings, PoseSettings, SiteSettings
-from stepvad.supervision.process import ChildPipe, SupervisedProcess
-from stepvad.supervision.stages import Supervisor
+from stepvad.site.intake import capture, demo, pose_workers
+from stepvad.site.intake.intake import Intake
+from stepvad.site.intake.playback import PlayedScene
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.processes import ChildPipe, SupervisedProcess
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
+from stepvad.site.stages import Supervisor
 from stepvad.video.people import LastPoses, People, no_boxes
 from stepvad.video.source import Frame, Image
 from studies.figures import cpu_s

@@ -20,8 +20,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from stepvad.formats import read_clip, write_clip
-from stepvad.intake import demo
 from stepvad.poses import Clip, Track
+from stepvad.site.intake import demo
 from tests.browser import launched, new_page, resize
 
 ROOT = Path(__file__).absolute().parents[1]

@@ -32,19 +32,17 @@ from stepvad.detector import Detector
 from stepvad.formats import read_clip
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
-from stepvad.intake import demo
-from stepvad.intake.delays import Delays
-from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
-from stepvad.settings.file import load
 from stepvad.site.app import Site
-from stepvad.site.background import TaskQueue
-from stepvad.site.event_writer import ChangeQueue
-from stepvad.site.explainer import ExplainedQueue
-from stepvad.site.mark_follower import LimitQueue
+from stepvad.site.event_writer import ChangeQueue, ExplainedQueue, TaskQueue
+from stepvad.site.intake import demo
+from stepvad.site.intake.delays import Delays
+from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.marks import LimitQueue
 from stepvad.site.scoring import ScoringQueues, ScoringStage, Watcher
-from stepvad.supervision.stages import Supervisor
+from stepvad.site.settings.file import load
+from stepvad.site.stages import Supervisor
 from studies.figures import cpu_s, resident_mb
 from tests.video.clips import h264_copy
 from tests.video.servers import RtspServer

@@ -29,16 +29,15 @@ from stepvad.detector import Detector
 from stepvad.formats import write_clip
 from stepvad.incidents.events import Event, find_events
 from stepvad.incidents.record import Record, event_id
-from stepvad.intake.models import Models
 from stepvad.poses import Clip
-from stepvad.settings.sections import CameraSettings, SiteSettings
-from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Situation, due_round
 from stepvad.site.learning.recordings import RecordingIndex
 from stepvad.site.learning.versions import Versions
-from stepvad.site.mark_follower import LimitQueue, MarkFollower
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.marks import LimitQueue, MarkFollower
+from stepvad.site.models import Models
+from stepvad.site.recorder import RECORDINGS, packed
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from studies.figures import markdown
 from studies.mocap import motions, takes

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from stepvad.site.store.events import FILE_NAME
 from studies.soak_parts import verdict
 from studies.soak_parts.faults import Faults

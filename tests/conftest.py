@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, settings
 from stepvad.detector import Detector
 from stepvad.evaluation import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
-from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from stepvad.windows import Windows
 from tests.browser import _started, blank, chromium
 
@@ -123,8 +123,6 @@ settings.load_profile("fast")
 
 MEASURED = (
     "tests/site/",
-    "tests/intake/",
-    "tests/supervision/",
     "tests/cli/",
     *("tests/fleet/", "tests/web/"),
 )

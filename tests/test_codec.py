@@ -38,7 +38,7 @@ from stepvad.incidents.record import Record, message
 from stepvad.incidents.review import MarkMessage
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned
-from stepvad.site.mark_follower import MarksFile
+from stepvad.site.marks import MarksFile
 from stepvad.site.notify.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.video.extract import PartSettings
@@ -314,7 +314,7 @@ def test_only_plain_values_and_arrays_are_encoded() -> None:
 
 def test_messages_of_children_import_nothing_heavy() -> None:
     code = (
-        "import sys, stepvad.intake.child_messages, stepvad.site.notify.sending_child\n"
+        "import sys, stepvad.site.intake.child_messages, stepvad.site.notify.sending_child\n"
         "print(*{'asyncio', 'pydantic', 'sqlite3', 'ssl'}.intersection(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,12 +18,13 @@ import pytest
 import stepvad
 from stepvad.codec import decode
 from stepvad.incidents.review import MarkMessage
-from stepvad.intake import demo
-from stepvad.intake.status import LiveStatus
-from stepvad.settings import file as settings
 from stepvad.site.checking import check
+from stepvad.site.intake import demo
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks.mqtt import MARKS
-from stepvad.supervision.stages import Health, StageHealth
+from stepvad.site.stages import Health, StageHealth
 from stepvad.web.metrics import render
 from tests.pages import ROOT
 
@@ -127,7 +128,7 @@ def test_the_compose_file_is_of_the_specification_and_safe() -> None:
 
 
 def test_the_settings_of_the_compose_file_can_be_read_and_fit_it() -> None:
-    site = settings.load(DEPLOY / "site.toml")
+    site = load(DEPLOY / "site.toml")
     compose = read_yaml("compose.yaml")
     assert site.sinks.mqtt is not None
     assert site.sinks.mqtt.host in compose["services"]
@@ -181,7 +182,7 @@ def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() ->
 
 
 SINGLE = DEPLOY / "single-site"
-PREFIX = str(settings.MqttSettings.model_fields["prefix"].default)
+PREFIX = str(MqttSettings.model_fields["prefix"].default)
 
 
 def read(path: Path) -> Any:
@@ -212,14 +213,14 @@ def test_the_single_site_needs_nothing_that_is_not_there() -> None:
             assert (SINGLE / source).is_file() if source[0] == "." else source in compose["volumes"]
     build = compose["services"]["stepvad"]["build"]
     assert (SINGLE / build["context"] / build["dockerfile"]).is_file()
-    site = settings.load(SINGLE / "site.toml")
+    site = load(SINGLE / "site.toml")
     assert site.sinks.mqtt is not None
     assert site.sinks.mqtt.host in compose["services"]
     assert site.web.token is None, "one is made"
 
 
 def test_the_model_of_the_single_site_is_where_the_image_has_it() -> None:
-    site = settings.load(SINGLE / "site.toml")
+    site = load(SINGLE / "site.toml")
     image = (DEPLOY / "Dockerfile").read_text("utf-8")
     version = re.search(r"ARG BASE=python:(3\.\d+)-", image)
     assert version is not None
@@ -236,7 +237,7 @@ def test_the_single_site_can_watch(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     text = re.sub(r"^model = .*$", f'model = "{demo.MODEL}"', text, flags=re.MULTILINE)
     path.write_text(text.replace('"/data"', f'"{tmp_path}/data"'))
-    told = [*check(settings.load(path))]
+    told = [*check(load(path))]
     assert "ok: people people: browsers: none yet" in told
 
 
@@ -271,7 +272,7 @@ def test_the_answer_of_a_phone_is_a_mark_that_a_site_takes() -> None:
 
 def test_frigate_and_the_site_share_a_camera_and_a_broker() -> None:
     frigate = read(DEPLOY / "frigate" / "config.yml")
-    site = settings.load(DEPLOY / "frigate" / "site.toml")
+    site = load(DEPLOY / "frigate" / "site.toml")
     assert site.sinks.mqtt is not None
     assert site.sinks.mqtt.host == frigate["mqtt"]["host"]
     assert site.sinks.mqtt.marks

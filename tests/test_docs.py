@@ -23,11 +23,11 @@ import stepvad
 from stepvad import Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
 from stepvad.evaluation import baselines, walkers
-from stepvad.intake import demo
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
-from stepvad.settings import file as settings
+from stepvad.site.intake import demo
+from stepvad.site.settings.file import load
 from stepvad.windows import Repairs
 from tests.evaluation.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, check_output, pages, run, run_here
@@ -165,7 +165,7 @@ def test_the_settings_of_a_page_by_job_are_settings(name: str, tmp_path: Path) -
     text = (DOCS / "start" / f"{name}.md").read_text("utf-8")
     whole, *parts = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "site.toml").write_text(whole + "".join(parts), encoding="utf-8")
-    assert settings.load(tmp_path / "site.toml").cameras
+    assert load(tmp_path / "site.toml").cameras
 
 
 MEASURED = (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.evaluation.walkers import make_clips
-from stepvad.settings.file import load
 from stepvad.site.learning.versions import Versions
+from stepvad.site.settings.file import load
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.images import extras, python_of
 from tests.pages import ROOT
@@ -23,7 +23,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from stepvad.config import Config
-from stepvad.settings.file import load
+from stepvad.site.settings.file import load
 from stepvad.site.learning import rounds
 
 small = replace(Config.footage(), fps=25.0, width=32, sigma_width=16, max_steps=40, K=24)

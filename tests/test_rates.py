@@ -28,13 +28,13 @@ from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.formats import write_clip
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
-from stepvad.intake import demo
-from stepvad.intake.models import Models
-from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip
-from stepvad.settings.file import load
 from stepvad.site.checking import check
+from stepvad.site.intake import demo
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
+from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate

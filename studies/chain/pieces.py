@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stepvad.intake.recordings import FileSource
+from stepvad.site.intake.recordings import FileSource
 from stepvad.video.extract import ALL_FRAMES, FrameRange, PartOrigin
 from stepvad.video.source import Frame, VideoFile
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
-from stepvad.intake.recordings import ExtractionSettings, FileSource, extract_all
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
+from stepvad.site.intake.recordings import ExtractionSettings, FileSource, extract_all
 from studies.chain.footageset import FootageClip
 from studies.chain.pieces import Piece, PieceSource
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepvad.settings.token import TOKEN
+from stepvad.site.settings.sections import TOKEN
 from stepvad.site.store.events import FILE_NAME
 from studies.soak_parts.clock import WallClock
 from studies.soak_parts.receiver import Receiver

@@ -12,7 +12,7 @@ import pytest
 from stepvad import Detector, read_clip
 from stepvad.calibration import file
 from stepvad.model import modelfile
-from stepvad.site.explainer import packed
+from stepvad.site.recorder import packed
 from stepvad.site.store.events import Store
 from tests.cli.conftest import QUICK, Command
 from tests.site.records import record

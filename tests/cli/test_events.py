@@ -10,7 +10,7 @@ import pytest
 
 from stepvad.codec import from_plain
 from stepvad.incidents.record import Record
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
 from tests.cli.conftest import Command
 from tests.site.records import explanation, record

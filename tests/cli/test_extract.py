@@ -19,9 +19,9 @@ from stepvad.cli import app
 from stepvad.cli.extract import extract
 from stepvad.config import Config, PoseRuntime
 from stepvad.formats import tracks
-from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
 from stepvad.progress import silent
-from stepvad.settings.sections import PoseSettings
+from stepvad.site.intake.recordings import ExtractionSettings, extract_all, open_sources
+from stepvad.site.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17
 from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions, FrameRange
 from stepvad.video.models import DETECTOR, POSE

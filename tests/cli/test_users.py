@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.passwords import Passwords
 from stepvad.cli.events import events
 from stepvad.cli.users import users
+from stepvad.site.accounts import Accounts, Passwords
 from stepvad.site.store.events import Store
 from tests.cli.conftest import Command
 from tests.pages import ROOT

@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import ConfigError
-from stepvad.intake import demo
-from stepvad.settings.file import load
-from stepvad.site.checking import check
+from stepvad.site.checking import check, send_test
+from stepvad.site.intake import demo
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned, Versions
-from stepvad.site.sink_test import send_test
+from stepvad.site.settings.file import load
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.receivers import web_server
 from tests.video.servers import free_port

@@ -21,8 +21,8 @@ from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.places import Partition, place_of
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage
-from stepvad.intake import demo
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from tests.fleet.brokers import Broker
 from tests.video.servers import SLOWER, free_port
 

@@ -14,8 +14,8 @@ import pytest
 from stepvad.fleet.wire import EventMessage
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.events import Rules
-from stepvad.intake import demo
-from stepvad.intake.models import Loaded, Models
+from stepvad.site.intake import demo
+from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream
 from stepvad.windows import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script

@@ -14,8 +14,8 @@ from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.formats import write_clip
 from stepvad.incidents.record import Record
-from stepvad.intake import demo
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import RATE, THRESHOLD, WorkerProcess, script
 from tests.fleet.postgres import needs_postgres

@@ -13,7 +13,7 @@ import pytest
 from stepvad.fleet.events.tenant_tables import TENANTS
 from stepvad.fleet.settings import BusSettings, EdgeSettings, EventsSettings
 from stepvad.fleet.wire import Batch, CameraConnection, encode
-from stepvad.settings.sections import RetentionSettings
+from stepvad.site.settings.sections import RetentionSettings
 from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks" / "capacity.md"

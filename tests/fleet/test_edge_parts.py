@@ -26,14 +26,14 @@ from stepvad.formats import write_clip
 from stepvad.incidents.record import Record, message
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.app import PageParts
+from stepvad.site.stages import Heartbeat, Supervisor
 from stepvad.skeletons import Skeleton
-from stepvad.supervision.stages import Heartbeat, Supervisor
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import listen
 from tests.fleet.roles import bus_section
 from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, pose_camera, write_site
-from tests.supervision.test_stages import EndedError, end
+from tests.site.test_stages import EndedError, end
 from tests.video.servers import free_port, wait_until
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.settings import load, load_edge, load_worker
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from tests.pages import ROOT
 
 EDGE = 'name = "north"\n[[cameras]]\nname = "yard"\nurl = "demo:"\n'

@@ -15,7 +15,7 @@ from stepvad.fleet.settings import FleetSettings, ModelSettings
 from stepvad.fleet.worker import service, stats
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.worker import Worker
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD
 from tests.video.servers import SLOWER, free_port

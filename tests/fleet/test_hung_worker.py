@@ -16,9 +16,9 @@ from stepvad.fleet.leases import Lease
 from stepvad.fleet.settings import FleetSettings, ModelSettings
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.worker import Worker
-from stepvad.intake import demo
 from stepvad.poses import Clip
-from stepvad.supervision.stuck import STUCK
+from stepvad.site.intake import demo
+from stepvad.site.stages import STUCK
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import ROOT, THRESHOLD, Player, WorkerProcess, script
 from tests.video.servers import SLOWER

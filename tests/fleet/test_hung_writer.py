@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.supervision.stuck import STUCK
+from stepvad.site.stages import STUCK
 from tests.fleet.brokers import broker
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import bus_section

@@ -19,8 +19,8 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.recalled import FORGET_S
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.intake import demo
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from tests.fleet.fleets import THRESHOLD, script
 from tests.fleet.quiet import Quiet, assert_same, quiet
 from tests.fleet.test_shard import SUBJECTS, heard, step

@@ -10,8 +10,8 @@ from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.wire import MAX_BYTES, Batch, CameraConnection, decode
 from stepvad.incidents.camera_events import MOST_PEOPLE, box_of
-from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
+from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import COCO17
 from stepvad.video.people import Boxes, People
 from tests.site.sites import one_person

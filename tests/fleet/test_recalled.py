@@ -13,8 +13,8 @@ from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import Checkpoint
 from stepvad.fleet.worker.recalled import FORGET_S
-from stepvad.intake import demo
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from tests.fleet.fleets import THRESHOLD, script
 from tests.fleet.test_shard import deliveries, shard_of, step
 

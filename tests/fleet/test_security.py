@@ -19,7 +19,7 @@ from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
 from tests.fleet.roles import Role

@@ -25,9 +25,9 @@ from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.incidents.camera_events import CameraEvents, RecordChange
 from stepvad.incidents.events import Rules
-from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
+from stepvad.site.intake import demo
 from stepvad.windows import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.quiet import assert_same, digests, quiet

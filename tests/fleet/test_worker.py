@@ -25,8 +25,8 @@ from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, PoisonMessage, Shard
 from stepvad.fleet.worker.worker import Worker
-from stepvad.intake import demo
 from stepvad.poses import Clip
+from stepvad.site.intake import demo
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD, Player, listen, script
 from tests.fleet.messages import event

@@ -28,9 +28,9 @@ from stepvad.formats.labels import FrameLabels, attach_classes
 from stepvad.model import modelfile
 from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
 from stepvad.poses import Clip
-from stepvad.settings.file import describe, load
+from stepvad.site.service import limited_memory
+from stepvad.site.settings.file import describe, load
 from stepvad.site.store.backup import restore
-from stepvad.supervision.limits import limited_memory
 from stepvad.video.extract import Parts
 from tests.formats.examples import check_clip
 from tests.fuzz.seeds import CONFIG, V, clip, shard

@@ -28,11 +28,11 @@ from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.formats import eventlines, write_clip, write_clips
 from stepvad.incidents.events import Event, Rules
-from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Pose, Track
 from stepvad.progress import silent
+from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts

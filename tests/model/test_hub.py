@@ -16,8 +16,8 @@ import pytest
 
 from stepvad import Detector
 from stepvad.errors import MissingExtraError, ModelFileError
-from stepvad.intake import demo
 from stepvad.model import hub
+from stepvad.site.intake import demo
 
 COMMIT = "c0ffee" * 6 + "c0ff"
 MODEL = demo.MODEL.read_bytes()

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from stepvad.site.sinks.delivery import SinkDelivery
-from stepvad.supervision.stages import Supervisor
+from stepvad.site.stages import Supervisor
 from tests.video.servers import free_port, wait_until
 
 

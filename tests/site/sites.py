@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from stepvad.formats import read_clip, write_clip
 from stepvad.incidents.record import Record
-from stepvad.intake import demo
 from stepvad.poses import Clip, Track
-from stepvad.settings.sections import CameraSettings
+from stepvad.site.intake import demo
+from stepvad.site.settings.sections import CameraSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.video.clips import write_walker
 from tests.video.graphs import movenet, yolox
@@ -186,7 +186,7 @@ class Running:
         found = {"site": site.pid} if site.poll() is None else {}
         for pid in _descendants(site.pid):
             words = _command(pid)
-            if "stepvad.supervision.process" in words:
+            if "stepvad.site.processes" in words:
                 found[words[-1]] = pid
         return found
 

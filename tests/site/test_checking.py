@@ -9,9 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.intake import demo
-from stepvad.settings.file import SiteSettings, describe, load
 from stepvad.site.checking import check
+from stepvad.site.intake import demo
+from stepvad.site.settings.file import describe, load
+from stepvad.site.settings.sections import SiteSettings
 from stepvad.video.url import CameraTls
 from tests.site.sites import camera
 from tests.video.servers import CANARY, shows_nothing

@@ -15,12 +15,10 @@ import pytest
 
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
-from stepvad.intake.status import LiveStatus
 from stepvad.site import event_writer, recorder
-from stepvad.site.background import TaskQueue
-from stepvad.site.event_writer import ChangeQueue, EventWriter, PendingChange
-from stepvad.site.explainer import EventPoses
-from stepvad.supervision.stages import Supervisor
+from stepvad.site.event_writer import ChangeQueue, EventPoses, EventWriter, PendingChange, TaskQueue
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.stages import Supervisor
 from tests.site.sites import one_person
 from tests.video.servers import wait_until
 

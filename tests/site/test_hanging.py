@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.settings.file import load
 from stepvad.site.app import Site
+from stepvad.site.settings.file import load
 from tests.site.freezing import frozen
 from tests.site.sites import (
     RATE,

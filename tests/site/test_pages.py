@@ -13,7 +13,7 @@ from stepvad.codec import to_plain
 from stepvad.incidents import record as records
 from stepvad.incidents.record import message
 from stepvad.incidents.stored import KINDS
-from stepvad.settings import file as settings
+from stepvad.site.settings.sections import RetentionSettings, Sinks, WebhookSettings
 from stepvad.site.sinks.webhook import Webhook
 from tests.pages import ROOT, blocks
 from tests.site.receivers import web_server
@@ -81,7 +81,7 @@ def test_the_snippet_tells_a_genuine_request_from_any_other(
     is_genuine = named["is_genuine"]
     monkeypatch.setenv("WEBHOOK_KEY", "a key")
     with web_server() as server:
-        facts = settings.WebhookSettings(name="a", url=server.address, secret="env:WEBHOOK_KEY")
+        facts = WebhookSettings(name="a", url=server.address, secret="env:WEBHOOK_KEY")
         with closing(Webhook(facts, site="home")) as sink:
             sink.send("new", message("new", None, record()))
     (got,) = server.got
@@ -102,14 +102,14 @@ def test_the_settings_of_the_guide_are_settings() -> None:
     examples = re.findall(r"```toml\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     assert len(examples) == 3
     for text in examples:
-        settings.Sinks.model_validate(tomllib.loads(text)["sinks"])
+        Sinks.model_validate(tomllib.loads(text)["sinks"])
 
 
 def test_the_page_on_privacy_names_everything_that_is_stored() -> None:
     text = PRIVACY.read_text("utf-8")
     for table in (*KINDS, "epochs"):
         assert f"\n| {table.replace('_', ' ')} | " in text
-    kept = settings.RetentionSettings()
+    kept = RetentionSettings()
     assert f"`events_days`, {kept.events_days:g} by default" in text
     assert f"`poses_days`, {kept.poses_days:g} by default" in text
     assert "**no pixels**" in text

@@ -14,15 +14,14 @@ from typer.testing import CliRunner
 from stepvad.cli import app
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
-from stepvad.intake import demo
-from stepvad.intake.models import Models
-from stepvad.intake.playback import open_scene
-from stepvad.site import background
-from stepvad.site.background import BackgroundTasks, TaskQueue
-from stepvad.site.explainer import packed, unpacked
+from stepvad.site import event_writer
+from stepvad.site.event_writer import BackgroundTasks, TaskQueue
+from stepvad.site.intake import demo
+from stepvad.site.intake.playback import open_scene
+from stepvad.site.models import Models
+from stepvad.site.recorder import packed, unpacked
+from stepvad.site.stages import Form, Supervisor, set_up
 from stepvad.site.store.database import StoreError
-from stepvad.supervision.logs import Form, set_up
-from stepvad.supervision.stages import Supervisor
 from tests.site.sites import camera, one_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
@@ -57,7 +56,7 @@ class Flaky:
 def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(event_writer, "FIRST_TASK_RETRY_S", 0.01)
     out_of_files = DataError("event.parquet: expected a place that can be written")
     out_of_files.__cause__ = OSError(24, "Too many open files")
     full = StoreError("events.db: full", fault="full", remedy="make room")

@@ -11,14 +11,15 @@ import pytest
 
 from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.incidents.record import Record
-from stepvad.intake.frame_queues import QueuedFrame
-from stepvad.intake.models import Models
-from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
-from stepvad.settings.file import SiteSettings, load
+from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.stages import Supervisor
 from stepvad.site.store.events import FILE_NAME, Store
-from stepvad.supervision.stages import Supervisor
 from tests.site.sites import jumble, one_person, pose_camera, write_site
 from tests.video.servers import SLOWER
 

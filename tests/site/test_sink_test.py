@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.intake import demo
-from stepvad.settings.sections import (
+from stepvad.site.checking import send_test
+from stepvad.site.intake import demo
+from stepvad.site.settings.sections import (
     CameraSettings,
     MqttSettings,
     Sinks,
     SiteSettings,
     WebhookSettings,
 )
-from stepvad.site.sink_test import send_test
 from stepvad.site.sinks.delivery import names
 from tests.site.receivers import Broker
 from tests.site.sinks.test_mqtt import Listener

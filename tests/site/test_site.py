@@ -9,8 +9,8 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.formats import read_clips
-from stepvad.intake import demo
 from stepvad.site import app as site
+from stepvad.site.intake import demo
 from tests.processes import wait_until_nobody_is_left
 from tests.site.sites import (
     Running,

@@ -6,8 +6,7 @@ from argon2 import PasswordHasher
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.users import Role
+from stepvad.site.accounts import Accounts, Role
 from tests.web.sites import HERE
 
 PASSWORD = "correct horse battery staple"

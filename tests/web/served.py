@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepvad.settings.file import Web
-from stepvad.supervision.limits import raise_file_limit
-from stepvad.supervision.logs import set_up
-from stepvad.supervision.stages import Supervisor
+from stepvad.site.service import raise_file_limit
+from stepvad.site.settings.page import Web
+from stepvad.site.stages import Supervisor, set_up
 from stepvad.web import bind
 from tests.pages import ROOT
 from tests.video.servers import wait_until

@@ -16,12 +16,13 @@ from stepvad.errors import DataError
 from stepvad.explain.event import EventExplanation
 from stepvad.incidents.record import Record, event_id
 from stepvad.incidents.review import Mark
-from stepvad.intake.place_drawings import PlaceDrawings
-from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
-from stepvad.settings.file import CameraSettings, SiteSettings, Web
-from stepvad.site.editor import SettingsEditor
-from stepvad.site.replay import Replays
+from stepvad.site.intake.place_drawings import PlaceDrawings
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.recorder import Replays
+from stepvad.site.settings.live import SettingsEditor
+from stepvad.site.settings.page import Web
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.store.events import Store
 from stepvad.web import Running, create_app
 

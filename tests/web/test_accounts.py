@@ -14,8 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.passwords import Passwords
+from stepvad.site.accounts import Accounts, Passwords
 from stepvad.web.identity import MOST_WRONG_EACH, Attempts, Background, Token
 from tests.web.people import HASH, PASSWORD, PEOPLE, browser_of, log_in, visitor, with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
@@ -350,7 +349,7 @@ def test_the_event_loop_goes_on_while_a_password_is_verified() -> None:
 def test_accounts_that_cannot_be_read_let_nobody_in_but_the_token(
     app: FastAPI, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepvad.accounts.database import AccountsError
+    from stepvad.site.accounts import AccountsError
 
     client = browser_of(app, "ada")
 
@@ -367,7 +366,7 @@ def test_an_audit_log_that_cannot_be_written_stops_nobody(
     app: FastAPI, mill: Site, accounts: Accounts, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    from stepvad.accounts.database import AccountsError
+    from stepvad.site.accounts import AccountsError
 
     one, client = happen(mill, 1), browser_of(app, "lena")
 

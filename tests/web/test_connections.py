@@ -13,7 +13,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.sync.client import connect
 
-from stepvad.supervision.limits import raise_file_limit
+from stepvad.site.service import raise_file_limit
 from stepvad.web import ServerThread, serve
 from stepvad.web import server as connections
 from stepvad.web.server import MOST_CONNECTIONS

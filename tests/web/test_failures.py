@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.explain.event import EventExplanation
-from stepvad.supervision.logs import Repeats
+from stepvad.site.stages import Repeats
 from stepvad.web.app import ErrorLog
 from tests.web.sites import BEARER, HERE, Site, happen
 

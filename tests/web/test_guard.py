@@ -14,8 +14,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.accounts.accounts import Accounts
 from stepvad.errors import ConfigError
+from stepvad.site.accounts import Accounts
 from stepvad.web.guard import MAX_BODY, PAGES, Rules, keys_of
 from stepvad.web.identity import Token
 from tests.web.people import browser_of, visitor, with_people

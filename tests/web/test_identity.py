@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.settings.file import Web
+from stepvad.site.accounts import Accounts
+from stepvad.site.settings.page import Web
 from stepvad.web import app as app_module
 from stepvad.web.identity import (
     MAX_FILE,

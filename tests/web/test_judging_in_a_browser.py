@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.incidents.record import Record
-from stepvad.site.explainer import packed
+from stepvad.site.recorder import packed
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
 from tests.web.scenes import crowd, explained

@@ -14,11 +14,11 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stepvad.services.page import serve_page
-from stepvad.settings.file import load
-from stepvad.settings.token import token_of
 from stepvad.site.app import Site
 from stepvad.site.learning.learner import RoundKind
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import token_of
+from stepvad.web.app import serve_page
 from tests.browser import IN_CHROMIUM, log_in, new_page, violations
 from tests.site.learning.recorded import record_clips
 from tests.site.sites import one_person, pose_camera
@@ -31,7 +31,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from stepvad.config import Config
-from stepvad.settings.file import load
+from stepvad.site.settings.file import load
 from stepvad.site.learning import rounds
 small = replace(Config.footage(), fps=12.5, width=64, sigma_width=16, max_steps=80, K=24)
 rounds.config_for = lambda settings, poses: small

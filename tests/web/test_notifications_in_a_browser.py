@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from stepvad.settings.file import Sinks
-from stepvad.settings.notify import NotifySettings
 from stepvad.site.notify.push import PushSubscriptions
+from stepvad.site.settings.page import NotifySettings
+from stepvad.site.settings.sections import Sinks
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, until, violations
 from tests.site.notify.pushes import Browser

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepvad.accounts.accounts import Accounts
 from stepvad.codec import from_plain
 from stepvad.explain.event import EventExplanation
+from stepvad.site.accounts import Accounts
 from tests.web.sites import BEARER, EXPLANATION, Site, happen, record, site
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, Page, expect
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
+from stepvad.site.accounts import Accounts
+from stepvad.site.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
 from stepvad.video.place_drawing import draw_place, drawing_bytes
 from stepvad.video.source import Image
 from tests.browser import CHROMIUM, complaints, log_in, new_page

@@ -19,8 +19,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
-from stepvad.intake.status import ScoredFrame
-from stepvad.supervision.stages import Health, Stage, StageHealth, Supervisor
+from stepvad.site.intake.status import ScoredFrame
+from stepvad.site.stages import Health, Stage, StageHealth, Supervisor
 from stepvad.web import Server, ServerThread, bind, serve
 from stepvad.web.live import people_of
 from tests.video.servers import SLOWER, wait_until

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, Position, expect
 
 from stepvad.detector import Detector
 from stepvad.formats import write_clip
-from stepvad.intake import demo
-from stepvad.settings.file import load
+from stepvad.site.intake import demo
+from stepvad.site.settings.file import load
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page, resize, violations
 from tests.report.pages import joined_walkers
 from tests.site.sites import Running, one_person

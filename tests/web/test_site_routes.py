@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from stepvad.intake import demo
-from stepvad.settings.file import Sinks, load
-from stepvad.settings.notify import NotifySettings
-from stepvad.site import camera_trial
-from stepvad.site.editor import SettingsEditor
+from stepvad.site.checking import CameraProblem, try_camera
+from stepvad.site.intake import demo
 from stepvad.site.notify.push import PushSubscriptions
+from stepvad.site.settings.file import load
+from stepvad.site.settings.live import SettingsEditor
+from stepvad.site.settings.page import NotifySettings
+from stepvad.site.settings.sections import Sinks
 from tests.site.notify.pushes import Browser, push_service
 from tests.site.receivers import web_server
 from tests.site.sites import video_camera, write_networks
@@ -272,12 +273,12 @@ def test_what_the_file_may_not_have_is_not_tried(
 def test_one_camera_is_tried_at_a_time(editing: Editing, monkeypatch: pytest.MonkeyPatch) -> None:
     began, over = threading.Event(), threading.Event()
 
-    def slow(*_: object) -> camera_trial.CameraProblem:
+    def slow(*_: object) -> CameraProblem:
         began.set()
         over.wait(30)
-        return camera_trial.CameraProblem("over")
+        return CameraProblem("over")
 
-    monkeypatch.setattr("stepvad.site.editor.try_camera", slow)
+    monkeypatch.setattr("stepvad.site.settings.live.try_camera", slow)
     asked = {"keys": {"url": "demo:"}}
     first = threading.Thread(target=editing.post, args=["try-camera"], kwargs=asked)
     first.start()
@@ -291,10 +292,8 @@ def test_one_camera_is_tried_at_a_time(editing: Editing, monkeypatch: pytest.Mon
 
 def test_a_trial_has_a_deadline(editing: Editing) -> None:
     assert editing.file
-    found = camera_trial.try_camera(
-        load(editing.file).cameras[0], load(editing.file).pose, "text", within_s=0.0
-    )
-    assert found == camera_trial.CameraProblem("no picture within 0 s")
+    found = try_camera(load(editing.file).cameras[0], load(editing.file).pose, "text", within_s=0.0)
+    assert found == CameraProblem("no picture within 0 s")
 
 
 def test_a_test_goes_through_the_sink(editing: Editing) -> None:

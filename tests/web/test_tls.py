@@ -16,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 
 from stepvad.errors import ConfigError
-from stepvad.settings.web import server_tls
+from stepvad.site.settings.page import server_tls
 from stepvad.web import ServerThread, serve
 from tests.video.servers import SLOWER
 from tests.web.certificates import Certificate, make_certificate

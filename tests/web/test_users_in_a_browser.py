@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stepvad.accounts.accounts import Accounts, link_path
+from stepvad.site.accounts import Accounts, link_path
 from stepvad.web import serve
 from tests.browser import IN_CHROMIUM, complaints, new_page, resize, violations
 from tests.web.people import PASSWORD, with_people

@@ -44,7 +44,7 @@ from stepvad.model import modelfile
 from stepvad.model.footage import BATCH
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 from stepvad.progress import Progress, Report, silent
-from stepvad.supervision.limits import limited_memory
+from stepvad.site.service import limited_memory
 from stepvad.windows import Repairs, Sampling, WindowIndex
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import runs_of

@@ -393,7 +393,7 @@ def resend(
 
     A running site sends them within seconds, a stopped one when it starts.
     """
-    from stepvad.settings.file import data_of
+    from stepvad.site.settings.file import data_of
     from stepvad.site.store.events import open_store
 
     if ids and all:
@@ -463,8 +463,7 @@ def unix_user() -> str:
 
 def note(data: Path, action: str, subject: str = "") -> None:
     """Write a line into the audit log in a data directory, if its site has one."""
-    from stepvad.accounts.accounts import Accounts
-    from stepvad.accounts.database import FILE_NAME
+    from stepvad.site.accounts import FILE_NAME, Accounts
 
     if not (data / FILE_NAME).is_file():
         return

@@ -24,7 +24,7 @@ from stepvad.cli.terminal import (
 from stepvad.config import PoseDevice, PoseRuntime
 
 if TYPE_CHECKING:
-    from stepvad.intake.recordings import RecordingOutcome
+    from stepvad.site.intake.recordings import RecordingOutcome
     from stepvad.video.models import ModelCard
 
 Videos = Annotated[
@@ -144,7 +144,7 @@ def extract(
     To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
-    from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
+    from stepvad.site.intake.recordings import ExtractionSettings, extract_all, open_sources
     from stepvad.video.extract import FrameRange
     from stepvad.video.networks import choose_engine
     from stepvad.video.source import PICTURE_RATE
@@ -158,7 +158,7 @@ def extract(
         tls=CameraTls(cameras.tls_ca),
         picture_rate=PICTURE_RATE if fps is None else fps,
     )
-    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
+    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site.intake"):
         settings = ExtractionSettings.of(
             output,
             networks.detector,

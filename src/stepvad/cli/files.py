@@ -177,9 +177,9 @@ def _inspect_model(path: Path, *, as_json: bool) -> None:
 
 def _inspect_site(site: Path, *, as_json: bool) -> None:
     """List everything a site stores about people, with sizes, and its learned models."""
-    from stepvad.settings.file import data_of
     from stepvad.site.learning.versions import Versions
     from stepvad.site.learning.versions import facts as learned_facts
+    from stepvad.site.settings.file import data_of
     from stepvad.site.store.events import file_sizes, open_store
 
     data = data_of(site)

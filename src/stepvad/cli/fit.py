@@ -520,8 +520,8 @@ def _marks_of_fleet(fleet: Path, sha256: str) -> Marks:
 
 
 def _marks_of_site(site: Path, sha256: str) -> Marks:
-    from stepvad.settings.file import data_of
     from stepvad.site.marks import marks_of
+    from stepvad.site.settings.file import data_of
 
     with notes_of("stepvad.site"):
         return marks_of(data_of(site), sha256)

@@ -14,9 +14,9 @@ from stepvad.errors import ConfigError
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite, FleetSettings
-    from stepvad.services.process import Service
-    from stepvad.settings.edits import KeyValue
-    from stepvad.supervision.stages import Page
+    from stepvad.site.service import Service
+    from stepvad.site.settings.editing import KeyValue
+    from stepvad.site.stages import Page
 
 fleet = typer.Typer(
     name="fleet", no_args_is_help=True, help="Run many sites on one bus, one role per process."
@@ -69,8 +69,8 @@ def edge(
     check_fleet()
     from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
-    from stepvad.services.process import Service
-    from stepvad.supervision.logs import set_up
+    from stepvad.site.service import Service
+    from stepvad.site.stages import set_up
 
     told = load_edge(settings)
     set_up(told.logs)
@@ -106,7 +106,7 @@ def events(
 
     from stepvad.fleet.events import service
     from stepvad.fleet.settings import load
-    from stepvad.supervision.logs import set_up
+    from stepvad.site.stages import set_up
 
     if migrate and serve:
         raise ConfigError("events: expected --migrate or --serve, got both")
@@ -348,7 +348,7 @@ def role(
 def _load(path: Path) -> FleetSettings:
     check_fleet()
     from stepvad.fleet.settings import load
-    from stepvad.supervision.logs import set_up
+    from stepvad.site.stages import set_up
 
     settings = load(path)
     set_up(settings.logs)
@@ -368,8 +368,8 @@ def _run_edge(service: Service, settings: EdgeSite) -> list[str]:
 def _send_poses(service: Service, settings: EdgeSite) -> list[str]:
     """Send poses to the workers; nothing is scored here."""
     from stepvad.fleet.edge.edge import Edge, page_of
-    from stepvad.services.page import serve_page
-    from stepvad.settings.token import token_of
+    from stepvad.site.settings.sections import token_of
+    from stepvad.web.app import serve_page
 
     def open_page(edge: Edge) -> Page:
         return page_of(edge, serve_page, token_of(settings))
@@ -383,8 +383,8 @@ def _send_events(service: Service, settings: EdgeSite) -> list[str]:
     """Run a site whose events go to the fleet, too."""
     from stepvad.fleet.broker.bus_thread import BusThread
     from stepvad.fleet.edge.sink import FleetSink
-    from stepvad.services.page import serve_page
     from stepvad.site.app import Site
+    from stepvad.web.app import serve_page
 
     fleet = settings.fleet
     sink = FleetSink(
@@ -399,7 +399,7 @@ def _send_events(service: Service, settings: EdgeSite) -> list[str]:
 
 def _serve_page(settings: FleetSettings) -> None:
     """Serve the page of a fleet's events until SIGTERM or Ctrl-C."""
-    from stepvad.services.process import Service
+    from stepvad.site.service import Service
 
     token = settings.web.token
     if token is None:
@@ -413,10 +413,10 @@ def _serve_page(settings: FleetSettings) -> None:
 def _run_page(service: Service, settings: FleetSettings, token: str) -> list[str]:
     from stepvad.files.secrets import secret
     from stepvad.fleet.events.reader import EventReader
-    from stepvad.intake.status import LiveStatus
-    from stepvad.services.accounts import open_accounts, tell_first_link
-    from stepvad.supervision.stages import Supervisor, watch_over
+    from stepvad.site.intake.status import LiveStatus
+    from stepvad.site.stages import Supervisor, watch_over
     from stepvad.web import STOP_S, Running, bind, create_app
+    from stepvad.web.app import open_accounts, tell_first_link
 
     shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
     try:

@@ -16,9 +16,8 @@ from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, s
 from stepvad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stepvad.accounts.accounts import Accounts
-    from stepvad.accounts.users import Account, Role
-    from stepvad.settings.web import Web
+    from stepvad.site.accounts import Account, Accounts, Role
+    from stepvad.site.settings.page import Web
 
 users = typer.Typer(
     name="users",
@@ -60,7 +59,7 @@ class _Opened(NamedTuple):
 
     def link(self, name: str) -> str:
         """A new log-in link; without an address only its path."""
-        from stepvad.accounts.accounts import link_path
+        from stepvad.site.accounts import link_path
 
         return (self.url or "").rstrip("/") + link_path(self.accounts.new_link(name))
 
@@ -92,7 +91,7 @@ def add(
 
         stepvad users add anna --role administer --site site.toml
     """
-    from stepvad.accounts.users import check_name, role_of
+    from stepvad.site.accounts import check_name, role_of
 
     check_name(name)
     wanted = None if role is None else role_of(role)
@@ -196,7 +195,7 @@ def log(
 @contextmanager
 def _open(site: Path, fleet: Path | None) -> Iterator[_Opened]:
     """Open the accounts of a site or of a fleet's page."""
-    from stepvad.accounts.accounts import Accounts
+    from stepvad.site.accounts import Accounts
 
     path, web = _site_place(site) if fleet is None else _fleet_place(fleet)
     accounts = Accounts(path)
@@ -214,8 +213,8 @@ def _url(accounts: Accounts, web: Web | None) -> str | None:
 
 def _site_place(site: Path) -> tuple[Path, Web | None]:
     """The file of the accounts, and the settings of the page if they are given."""
-    from stepvad.accounts.database import FILE_NAME
-    from stepvad.settings.file import load
+    from stepvad.site.accounts import FILE_NAME
+    from stepvad.site.settings.file import load
 
     if site.suffix == ".toml":
         settings = load(site)
@@ -242,8 +241,8 @@ def _fleet_place(fleet: Path) -> tuple[Path, Web | None]:
 
 
 def _password_hash(name: str, file: Path) -> str:
-    from stepvad.accounts.passwords import Passwords, check_password
     from stepvad.files.secrets import secret_line
+    from stepvad.site.accounts import Passwords, check_password
 
     password = secret_line(file, "the password")
     check_password(password, name)

@@ -16,7 +16,7 @@ from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.files.temporary import temporary_directory
 
 if TYPE_CHECKING:
-    from stepvad.settings.file import SiteSettings
+    from stepvad.site.settings.sections import SiteSettings
 
 DEMO_PORT = 8080
 NEEDED = {"pydantic": "live", "pyarrow": "live", "fastapi": "web", "uvicorn": "web"}
@@ -80,8 +80,8 @@ def watch(
     if settings is None:
         raise typer.Exit(_demo(port))
     if model is not None:
-        from stepvad.settings.file import load
         from stepvad.site.learning.versions import Versions
+        from stepvad.site.settings.file import load
 
         Versions(load(settings).data).use(model)
         say(f"the site uses {model} from its next start on")
@@ -117,8 +117,8 @@ def _is_free(port: int) -> bool:
 
 def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
     """Print what the settings say, whether they work, and how messages to people fared."""
-    from stepvad.settings.file import describe, load
     from stepvad.site.checking import check
+    from stepvad.site.settings.file import describe, load
 
     settings, lines = load(path), []
     if not as_json:

@@ -14,10 +14,10 @@ from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tenant_name import LONGEST, is_tenant
 from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
 from stepvad.fleet.tracing import Tracing, opened
-from stepvad.settings import sections
-from stepvad.settings.file import read
-from stepvad.settings.section import NAME, Beside, Reference, Section, check_distinct
-from stepvad.settings.web import Web
+from stepvad.site.settings.file import read
+from stepvad.site.settings.page import Web
+from stepvad.site.settings.section import NAME, Beside, Reference, Section, check_distinct
+from stepvad.site.settings.sections import DEMO, SiteSettings
 
 ACCOUNTS = ("FLEET", "SYS")
 """Accounts of the broker that are no tenants."""
@@ -139,9 +139,9 @@ class WorkerSettings(Section):
 
 def _bundled(path: object) -> object:
     """Replace `demo:` by the path of the bundled model."""
-    if path != sections.DEMO:
+    if path != DEMO:
         return path
-    from stepvad.intake import demo
+    from stepvad.site.intake import demo
 
     return demo.MODEL
 
@@ -220,7 +220,7 @@ class EdgeSettings(Section):
     )
 
 
-class EdgeSite(sections.SiteSettings):
+class EdgeSite(SiteSettings):
     """A site that is part of a fleet."""
 
     model: Beside = Field(

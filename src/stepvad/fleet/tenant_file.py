@@ -9,10 +9,9 @@ from stepvad.errors import ConfigError, os_reason
 from stepvad.files.atomic import replacing
 from stepvad.fleet.broker.accounts import accounts
 from stepvad.fleet.settings import HINT, FleetSettings, TenantSettings, load
-from stepvad.settings.editing import edited
-from stepvad.settings.edits import ChangeSection, Edit, KeyValue, RemoveSection
-from stepvad.settings.file import validate
-from stepvad.settings.saving import check_unchanged, read_settings
+from stepvad.site.settings.editing import ChangeSection, Edit, KeyValue, RemoveSection, edited
+from stepvad.site.settings.file import validate
+from stepvad.site.settings.live import check_unchanged, read_settings
 
 SECTION = "tenants"
 

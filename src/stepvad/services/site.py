@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from stepvad.services.page import serve_page
-from stepvad.services.process import Service
-from stepvad.settings.file import load
-from stepvad.settings.sections import SiteSettings
-from stepvad.supervision.logs import set_up
+from stepvad.site.service import Service
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.stages import set_up
+from stepvad.web.app import serve_page
 
 
 def watch(path: Path) -> int:
@@ -20,7 +20,7 @@ def watch(path: Path) -> int:
 
 def watch_demo(data: Path, port: int) -> int:
     """Run a site on the bundled scene until SIGTERM or Ctrl-C; return the exit code."""
-    from stepvad.intake import demo
+    from stepvad.site.intake import demo
 
     settings = demo.settings(data, port)
     return Service().run(lambda service: _run(service, settings))
@@ -28,8 +28,8 @@ def watch_demo(data: Path, port: int) -> int:
 
 def _run(service: Service, settings: SiteSettings, path: Path | None = None) -> list[str]:
     from stepvad.site.app import Site, alone
-    from stepvad.site.editor import SettingsEditor
     from stepvad.site.learning.learner import start_process
+    from stepvad.site.settings.live import SettingsEditor
 
     set_up(settings.logs)
     editor = None if path is None else SettingsEditor(path, settings, service.restart)

@@ -17,21 +17,20 @@ from stepvad.errors import ConfigError
 from stepvad.files.atomic import remove_leftovers
 from stepvad.incidents.review import Mark, MarkMessage
 from stepvad.incidents.sink import Sink
-from stepvad.intake.camera_states import CameraListener
-from stepvad.intake.load import LoadListener
-from stepvad.intake.models import Models
-from stepvad.intake.place_drawings import PlaceDrawings
-from stepvad.intake.status import LiveStatus
-from stepvad.settings.sections import SiteSettings
-from stepvad.settings.token import TOKEN, token_of
 from stepvad.site.housekeeping import Housekeeping, delete_old_data
+from stepvad.site.intake.camera_states import CameraListener
+from stepvad.site.intake.load import LoadListener
+from stepvad.site.intake.place_drawings import PlaceDrawings
+from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.learner import Learner, StartRound
-from stepvad.site.mark_follower import mark_stored
+from stepvad.site.marks import mark_stored
+from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
-from stepvad.site.replay import Replays
+from stepvad.site.recorder import Replays
+from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
 from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
+from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 from stepvad.site.store.events import FILE_NAME, Store
-from stepvad.supervision.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second
     from stepvad.explain.event import EventExplanation

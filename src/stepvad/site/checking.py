@@ -1,23 +1,59 @@
-"""Check the settings before a site runs: models, thresholds, secrets and files."""
+"""Is this site ready: its settings, a camera, a sink."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import numpy as np
+from msgspec import Meta
+
+from stepvad.codec import decode, encode
+from stepvad.errors import ConfigError, DataError, StepvadError, os_reason
 from stepvad.files.secrets import secret
-from stepvad.intake.models import Loaded, Models
-from stepvad.intake.playback import open_scene
-from stepvad.settings.notify import BROWSERS
-from stepvad.settings.sections import CameraSettings, SiteSettings
-from stepvad.settings.web import server_tls
-from stepvad.site.notify.people import target_of
+from stepvad.incidents.record import Record, event_id, message
+from stepvad.incidents.sink import Sink
+from stepvad.poses import Pose
+from stepvad.site.intake.child_messages import ImageSide
+from stepvad.site.intake.playback import open_scene
+from stepvad.site.models import Loaded, Models
+from stepvad.site.notify.people import sink_names, target_of, words_of
 from stepvad.site.notify.words import opens_here_only, page_address
+from stepvad.site.processes import GONE, ChildPipe, ChildProcess, HungError
+from stepvad.site.settings.page import BROWSERS, server_tls
+from stepvad.site.settings.sections import CameraSettings, PoseSettings, Sinks, SiteSettings
+from stepvad.site.sinks.delivery import connect, names
+from stepvad.site.stages import Form
+from stepvad.skeletons import COCO17, strokes
 from stepvad.stream import Stream
-from stepvad.video.camera import device_of
+from stepvad.video.camera import Camera, StateChange, device_of
+from stepvad.video.following import look
 from stepvad.video.models import model_file
-from stepvad.video.source import open_footage
+from stepvad.video.networks import choose_engine
+from stepvad.video.people import NOBODY, PoseEstimator, open_estimator
+from stepvad.video.source import Image, open_footage
 from stepvad.windows.sampling import is_resampled, rate_note
+
+TRIAL_S = 45.0
+"""Deadline of a trial, from its start: networks are loaded and the camera answers."""
+LOOK_S = 4.0
+"""How long to wait for somebody to come into view."""
+WAIT_S = 0.2
+MOST_SHOWN = 64
+SEEN = 0.05
+"""Minimum confidence of a joint to be shown."""
+Place = Annotated[float, Meta(ge=-1e6, le=1e6)]
+Joint = tuple[Place, Place] | None
+
+LABEL = "test"
+WHY = "a test of this sink, sent from the settings page"
+LASTS_S = 1.0
+TEST_TOPIC = "test"
+"""Below the prefix of a broker: a second client must not end the retained states of the site."""
 
 
 def check(settings: SiteSettings) -> Iterator[str]:
@@ -47,6 +83,88 @@ def check(settings: SiteSettings) -> Iterator[str]:
     if web.enabled and web.certificate and web.key:
         server_tls(web.certificate, web.key)
         yield f"ok: the page can use the certificate {web.certificate}"
+
+
+def try_camera(
+    camera: CameraSettings, pose: PoseSettings, form: Form, *, within_s: float = TRIAL_S
+) -> CameraPicture | CameraProblem:
+    """Open a camera in a child process and find the people in one of its frames."""
+    deadline = time.monotonic() + within_s
+    try:
+        child = ChildProcess(f"trial-{camera.name}", form, show_camera, camera, pose)
+    except OSError as error:
+        return CameraProblem(f"it could not be tried: {os_reason(error)}")
+    try:
+        while time.monotonic() < deadline:
+            data = child.receive(WAIT_S)
+            if data is not None:
+                found = decode(_Answer, data, "child process")
+                return found.picture or CameraProblem(found.problem)
+        return CameraProblem(f"no picture within {within_s:g} s")
+    except (HungError, *GONE, DataError):
+        return CameraProblem("its decoder stopped without an answer")
+    finally:
+        child.kill()
+
+
+def send_test(settings: SiteSettings, name: str) -> None:
+    """Send a new event and its end through a connection of its own; to people, a message.
+
+    Raises a StepvadError that says what went wrong.
+    """
+    for found, people, to in sink_names(settings.sinks):
+        if found == name:
+            target_of(to, settings).send(words_of(settings).test(people.name))
+            return
+    sink = _connected(settings, name)
+    try:
+        began = time.time()
+        opened = _record(settings, began)
+        over = opened.ended("calm", began + LASTS_S)
+        sink.send("new", message("new", None, opened))
+        sink.send("end", message("end", opened, over))
+    finally:
+        sink.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CameraPicture:
+    """What a camera shows: the size of its picture, and joints of people in pixels."""
+
+    size: tuple[ImageSide, ImageSide]
+    people: Annotated[list[list[Joint]], Meta(max_length=MOST_SHOWN)]
+    bones: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CameraProblem:
+    """Why a camera shows nothing, in words without credentials."""
+
+    problem: str
+
+
+def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> None:
+    """Main function of the child process: send one answer."""
+
+    def answer(said: _Answer) -> None:
+        site.send(encode(said))
+
+    try:
+        if camera.has_pictures:
+            estimator = open_estimator(
+                pose.detector,
+                pose.pose,
+                runtime=choose_engine(pose.engine, pose.precision, pose.device),
+                threads=pose.threads,
+            )
+            found = _first_people(_images(camera, answer), estimator, pose.min_confidence)
+        else:
+            scene = open_scene(camera)
+            bones = strokes(scene.clip.skeleton)
+            found = CameraPicture(scene.size, _joints(scene.first()), bones)
+        answer(_Answer(found))
+    except StepvadError as error:
+        answer(_Answer(problem=str(error)))
 
 
 def _people(settings: SiteSettings) -> Iterator[str]:
@@ -117,3 +235,117 @@ def _references(settings: SiteSettings) -> list[str]:
     found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]
     found += [to for people in sinks.notify for to in people.to if to != BROWSERS]
     return [reference for reference in found if reference is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A picture, or why there is none."""
+
+    picture: CameraPicture | None = None
+    problem: str = ""
+
+
+def _images(camera: CameraSettings, answer: Callable[[_Answer], None]) -> Iterator[Image]:
+    """The images of a camera; if a live one cannot be opened, that is the answer."""
+    if not camera.is_live:
+        for frame in open_footage(Path(camera.url), picture_rate=camera.picture_rate):
+            yield frame.image
+        return
+
+    def on_state(change: StateChange) -> None:
+        if change.state == "offline":
+            answer(_Answer(problem=change.reason))
+
+    for frame in Camera(camera.name, camera.live_source(), on_state=on_state):
+        yield frame.image
+
+
+def _first_people(
+    images: Iterable[Image], estimator: PoseEstimator, min_confidence: float
+) -> CameraPicture:
+    """The people of the first image that shows any, or of the last one until `LOOK_S`."""
+    late: float | None = None
+    picture: CameraPicture | None = None
+    for image in images:
+        now = time.monotonic()
+        late = now + LOOK_S if late is None else late
+        (found,) = look(estimator, [image], [NOBODY])
+        found = found.take(found.certain(min_confidence))
+        height, width, _ = image.shape
+        poses = [
+            Pose(n, keypoints, confidence)
+            for n, (keypoints, confidence) in enumerate(
+                zip(found.keypoints, found.confidence, strict=True)
+            )
+        ]
+        picture = CameraPicture((width, height), _joints(poses), strokes(COCO17))
+        if poses or now > late:
+            break
+    if picture is None:
+        raise DataError("expected at least one frame, got none")
+    return picture
+
+
+def _joints(poses: Iterable[Pose]) -> list[list[Joint]]:
+    """The joints of people; None for those that were not found."""
+    return [
+        [
+            (float(x), float(y)) if sure >= SEEN else None
+            for (x, y), sure in zip(
+                np.round(pose.keypoints, 1).tolist(), pose.confidence.tolist(), strict=True
+            )
+        ]
+        for pose in poses
+    ][:MOST_SHOWN]
+
+
+def _connected(settings: SiteSettings, name: str) -> Sink:
+    for sinks in _each(settings.sinks):
+        if names(sinks) == (name,):
+            alone = settings.model_copy(update={"sinks": _apart(sinks), "cameras": []})
+            return next(iter(connect(alone)))
+    known = ", ".join(names(settings.sinks)) or "none"
+    raise ConfigError(f"sink: expected one of the site, got {name!r}", hint=f"its sinks: {known}")
+
+
+def _each(sinks: Sinks) -> list[Sinks]:
+    """The sinks one by one, each in settings of its own."""
+    found = []
+    for field in type(sinks).model_fields:
+        value = getattr(sinks, field)
+        many = value if isinstance(value, list) else [value]
+        for one in many:
+            if one is not None:
+                update = {field: [one] if isinstance(value, list) else one}
+                found.append(Sinks().model_copy(update=update))
+    return found
+
+
+def _apart(sinks: Sinks) -> Sinks:
+    """The same sink; a broker with topics apart from those of the site."""
+    if sinks.mqtt is None:
+        return sinks
+    prefix = f"{sinks.mqtt.prefix}/{TEST_TOPIC}"
+    mqtt = sinks.mqtt.model_copy(update={"prefix": prefix, "discovery_prefix": ""})
+    return sinks.model_copy(update={"mqtt": mqtt})
+
+
+def _record(settings: SiteSettings, began: float) -> Record:
+    camera = settings.cameras[0].name
+    return Record(
+        id=event_id(f"test {camera}", secrets.randbelow(2**31), 1, 0),
+        camera=camera,
+        label=LABEL,
+        score=1.0,
+        top_score=1.0,
+        start_time=began,
+        model_id=LABEL,
+        model_sha256="0" * 64,
+        track_id=1,
+        tracks=(1,),
+        epoch=0,
+        frame_seq=0,
+        confidence=1.0,
+        threshold=1.0,
+        why=WHY,
+    )

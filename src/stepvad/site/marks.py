@@ -1,22 +1,209 @@
-"""Events that operators judged: marks for the model that found them."""
+"""Marks at a running site: thresholds rise, and poses join the normal set."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from stepvad.calibration import Marked
-from stepvad.calibration.marks import Marks
-from stepvad.errors import StepvadError
+from stepvad.calibration.marks import Marks, recalibrate
+from stepvad.calibration.promise import Threshold, duration
+from stepvad.codec import NewerVersionError
+from stepvad.errors import DataError, StepvadError
+from stepvad.files import statefile
+from stepvad.formats import file_stem, normal_set
+from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import MarkMessage
 from stepvad.poses import Clip
-from stepvad.site.explainer import unpacked
+from stepvad.site.event_writer import Mailbox
+from stepvad.site.models import Loaded, Models
+from stepvad.site.recorder import unpacked
+from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.stages import FailureLog
 from stepvad.site.store.events import Store, open_store
 
 logger = logging.getLogger(__name__)
+DIRECTORY = "marks"
+"""Directory of the data directory: a file of marks and a set of poses for each model."""
+MAX_BYTES = 1 << 24
+HOURS_A_DAY = 24.0
+
+
+class MarkFollower:
+    """Updates the thresholds of a site after marks, whoever made them and wherever.
+
+    Marks from the page, from MQTT and from the command line all end in the store; this is the one
+    reader. The scores of marked alerts outlive the events, which retention deletes; their poses go
+    with the events. The files of the model are not touched.
+    """
+
+    def __init__(
+        self, settings: SiteSettings, store: Store, models: Models, limits: LimitQueue
+    ) -> None:
+        self._settings, self._store = settings, store
+        self._models, self._limits = models, limits
+        self._seen: Mapping[str, float] | None = None
+        self._failures = FailureLog(logger)
+
+    def follow(self) -> None:
+        """Apply the marks to all models if they have changed since the last call.
+
+        A model whose file of marks cannot be read now follows at the next call.
+        """
+        marked = self._store.marked()
+        if marked == self._seen:
+            return
+        applied = [self._is_applied(model) for model in self._models.loaded()]
+        self._forget_poses()
+        self._seen = marked if all(applied) else None
+
+    def reload(self, path: Path) -> None:
+        """Read the calibration of a model again, and apply the marks to it."""
+        model = self._models.reload(path)
+        if not self._is_applied(model):
+            self._seen = None
+        self._queue(self._models.load(path))
+
+    def _is_applied(self, model: Loaded) -> bool:
+        """Apply the marks to a model; False if its file of marks cannot be read now.
+
+        A file of a newer version is left as it is: the marks that the store has are applied.
+        """
+        kept = kept_beside(self._settings.data, model.sha256)
+        try:
+            older = read(kept)
+        except NewerVersionError as error:
+            self._failures.log("marks of deleted events are not used", error)
+            self._apply(model, self._marks(model, {}))
+        except OSError as error:
+            self._failures.log("marks are not applied yet", error)
+            return False
+        else:
+            marks = self._marks(model, older)
+            write(marks.normal, kept)
+            self._apply(model, marks)
+        return True
+
+    def _marks(self, model: Loaded, older: Mapping[str, Marked]) -> Marks:
+        """The marks of the store, and older ones that nobody has taken back."""
+        marks = marks_in(self._store, model.sha256)
+        gone = {*marks.not_normal}
+        kept = {id: one for id, one in older.items() if id not in gone}
+        return replace(marks, normal=kept | dict(marks.normal))
+
+    def _apply(self, model: Loaded, marks: Marks) -> None:
+        """Write the poses of marked events, and queue the limits that follow from the marks."""
+        kept = kept_beside(self._settings.data, model.sha256)
+        normal_set.update(normal_set.beside(kept), marks.clips, marks.not_normal)
+        before = model.calibration
+        if before is None:
+            return
+        after = recalibrate(before, marks)
+        if after.marked == before.marked:
+            return
+        self._models.calibrated(model.path, after)
+        logger.info(
+            "alerts marked as false: %d; threshold %.3g -> %.3g",
+            *(len(after.marked), before.threshold.value, after.threshold.value),
+        )
+        self._queue(self._models.load(model.path))
+
+    def _forget_poses(self) -> None:
+        """Keep the poses of normal events as long as the events are stored, and no longer.
+
+        Whichever model found them: a site that learns has a new one every night.
+        """
+        stored = {file_stem(id) for id in self._store.marked()}
+        directories = normal_set.beside(self._settings.data / DIRECTORY / "*").name
+        for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
+            if path.stem not in stored:
+                path.unlink(missing_ok=True)
+
+    def _queue(self, model: Loaded) -> None:
+        """Queue the limits of a model's cameras."""
+        for camera in self._settings.cameras:
+            if self._settings.model_of(camera).resolve() == model.path:
+                self._limits.put(limit_of(model, camera.name, camera.threshold))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The score from which on a camera alerts, and what it rests on."""
+
+    camera: str
+    rules: Rules
+    words: str
+    """What the threshold promises, for an operator."""
+    is_provisional: bool
+
+
+LimitQueue = Mailbox[Limit]
+"""Changed limits on their way to scoring, which owns the rules."""
+
+
+def limit_of(model: Loaded, camera: str, threshold: float | None) -> Limit:
+    """The limit of a camera, from its settings or from the calibration of its model."""
+    rules = model.rules(camera, threshold)
+    if threshold is not None or model.calibration is None:
+        return Limit(camera, rules, "set by hand in the settings", False)
+    own = model.calibration.cameras.get(camera, model.calibration.threshold)
+    return Limit(camera, rules, promise_words(own), not own.is_promised)
+
+
+def promise_words(threshold: Threshold) -> str:
+    """A promise as an operator reads it."""
+    if not threshold.is_promised:
+        return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
+    rate = threshold.alerts_per_hour
+    each, often = ("an hour", rate) if rate >= 1 else ("a day", HOURS_A_DAY * rate)
+    alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"
+    return (
+        f"at most {alerts} {each} promised, {100 * threshold.confidence:g} % sure, from "
+        f"{duration(threshold.hours)} of normal footage"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MarksFile:
+    """The events that a model found and somebody marked as normal."""
+
+    normal: dict[str, Marked]
+    version: Literal[1] = 1
+
+
+def mark_stored(store: Store, message: MarkMessage, by: str) -> None:
+    """Store a mark from outside the page; one on an unknown event is logged and ignored."""
+    try:
+        store.mark(message.id, message.mark, time.time(), by)
+    except DataError as error:
+        logger.warning("a mark from %s is ignored: %s", by, error.problem)
+
+
+def kept_beside(data: Path, model_sha256: str) -> Path:
+    """The file with the marks on events that a model found."""
+    return data / DIRECTORY / f"{model_sha256[:16]}.json"
+
+
+def read(path: Path) -> dict[str, Marked]:
+    """The marks of a file; none if it is missing or damaged.
+
+    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
+    """
+    lost = "marks of deleted events are lost"
+    found = statefile.read(path, MarksFile, "marks", most=MAX_BYTES, lost=lost)
+    return {} if found is None else found.normal
+
+
+def write(normal: Mapping[str, Marked], path: Path) -> None:
+    """Write the events marked as normal."""
+    if normal or path.exists():
+        statefile.write(path, MarksFile({**normal}))
 
 
 def marks_of(data: Path, model_sha256: str) -> Marks:
@@ -44,15 +231,6 @@ def marks_in(store: Store, model_sha256: str) -> Marks:
     )
 
 
-def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
-    """A clip of the people in each event."""
-    clips = {}
-    for id, body in bodies.items():
-        with leaving_out(f"event {id}"):
-            clips[id] = people_of(records[id], unpacked(body))
-    return clips
-
-
 @contextmanager
 def leaving_out(what: str) -> Iterator[None]:
     """Log that poses are damaged, deleted or of a newer version, and go on without them.
@@ -69,3 +247,12 @@ def people_of(event: Record, clip: Clip) -> Clip:
     """The poses of the people in an event; of everybody if none of them has poses."""
     tracks = tuple(track for track in clip.tracks if track.id in event.tracks)
     return replace(clip, name=event.id, tracks=tracks or clip.tracks)
+
+
+def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
+    """A clip of the people in each event."""
+    clips = {}
+    for id, body in bodies.items():
+        with leaving_out(f"event {id}"):
+            clips[id] = people_of(records[id], unpacked(body))
+    return clips

@@ -11,9 +11,9 @@
                                   Tasks                                                (to sinks)
 
 Images do not take this way: the capture process writes them into shared memory, the queues hold
-their buffers, and the pose process reads them there (`intake/frame_buffers.py`).
+their buffers, and the pose process reads them there (`site/intake/frame_buffers.py`).
 
-Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
+Each stage is a thread with a name and a heartbeat (`site/stages.py`); each queue is an
 object shared by its producer and consumer. A capture or pose process that dies or hangs is
 restarted by its stage. If a stage dies or hangs, the site exits, and
 systemd or Docker restarts it.
@@ -28,22 +28,27 @@ from pathlib import Path
 from stepvad.errors import StepvadError
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.hours import WatchHours
-from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
-from stepvad.intake.models import Models
-from stepvad.intake.playback import PlayedScene
-from stepvad.intake.status import LiveStatus
-from stepvad.settings.sections import CameraSettings, SiteSettings
-from stepvad.site.background import BackgroundTasks, TaskQueue
-from stepvad.site.drifting import CameraDrift
-from stepvad.site.event_writer import ChangeQueue, EventWriter
-from stepvad.site.explainer import ExplainedQueue, Explainer
-from stepvad.site.mark_follower import LimitQueue, MarkFollower, limit_of
+from stepvad.site.event_writer import (
+    BackgroundTasks,
+    ChangeQueue,
+    EventWriter,
+    ExplainedQueue,
+    Explainer,
+    TaskQueue,
+)
+from stepvad.site.housekeeping import CameraDrift
+from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
+from stepvad.site.intake.playback import PlayedScene
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.marks import LimitQueue, MarkFollower, limit_of
+from stepvad.site.models import Models
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import CameraPeople, ScoringQueues, ScoringStage, Watcher
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.stages import Stage, Supervisor
 from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
-from stepvad.supervision.stages import Stage, Supervisor
 
 logger = logging.getLogger(__name__)
 

@@ -14,20 +14,23 @@ from numpy.typing import NDArray
 
 from stepvad.incidents.camera_events import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.record import EndedBy, Record
-from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
-from stepvad.intake.status import LiveStatus
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose
-from stepvad.site.background import TaskQueue
-from stepvad.site.drifting import EVERY_S, CameraDrift, latest_block
-from stepvad.site.event_writer import ChangeQueue, PendingChange
-from stepvad.site.explainer import EventPoses, ExplainedQueue
-from stepvad.site.mark_follower import LimitQueue
+from stepvad.site.event_writer import (
+    ChangeQueue,
+    EventPoses,
+    ExplainedQueue,
+    PendingChange,
+    TaskQueue,
+)
+from stepvad.site.housekeeping import DRIFT_BLOCK_EVERY_S, CameraDrift, latest_block
+from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.marks import LimitQueue
 from stepvad.site.recorder import Recorder
+from stepvad.site.stages import FailureLog, Heartbeat
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
-from stepvad.supervision.logs import FailureLog
-from stepvad.supervision.stages import Heartbeat
 from stepvad.video.people import People
 from stepvad.video.tracker import Tracker
 
@@ -145,7 +148,7 @@ class ScoringStage:
         self._limits = queues.limits
         self._recorders = recorders or {}
         self._drifting = drifting
-        self._drift_at = time.monotonic() + EVERY_S
+        self._drift_at = time.monotonic() + DRIFT_BLOCK_EVERY_S
         self._connections: dict[str, int | None] = dict.fromkeys([*watchers, *self._unscored])
         self._stopping = threading.Event()
         self._failures = FailureLog(logger)
@@ -200,7 +203,7 @@ class ScoringStage:
         """Queue a drift check of every calibrated camera at each interval."""
         if not self._drifting or time.monotonic() < self._drift_at:
             return
-        self._drift_at = time.monotonic() + EVERY_S
+        self._drift_at = time.monotonic() + DRIFT_BLOCK_EVERY_S
         for one in self._drifting:
             watcher = self._watchers[one.profile.camera]
             block = latest_block(watcher.events.clip()[1])

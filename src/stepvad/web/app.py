@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 import sqlite3
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.passwords import Passwords
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.report.page import house_style, player
-from stepvad.settings.sections import SiteSettings
-from stepvad.settings.web import Web
-from stepvad.supervision.logs import Repeats, repeated
-from stepvad.supervision.stages import Health
+from stepvad.site.accounts import FILE_NAME, Accounts, Passwords, link_path
+from stepvad.site.settings.page import Web
+from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.stages import Health, Repeats, repeated
 from stepvad.web import metrics
 from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
 from stepvad.web.identity import Attempts, Background, Identities, Sessions, SignOn, Token
@@ -36,8 +36,13 @@ from stepvad.web.site_routes import (
 )
 from stepvad.web.user_routes import add_user_routes
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from stepvad.site.app import PageParts
+    from stepvad.site.settings.live import SettingsEditor
+    from stepvad.site.stages import Page, Supervisor
 
+
+logger = logging.getLogger(__name__)
 PROXY_S = 50.0
 """How long a wall stays open on the word of a proxy."""
 KINDS = {
@@ -46,7 +51,6 @@ KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -262,3 +266,64 @@ def _name(request: Request | WebSocket) -> str:
     route = request.scope.get("route")
     path = getattr(route, "path", request.url.path)
     return f"{request.scope.get('method', 'WEBSOCKET')} {path}"
+
+
+SESSIONS = "sessions"
+"""Name of the session file in the data directory."""
+
+
+def serve_page(
+    shown: PageParts, token: str, supervisor: Supervisor, *, editor: SettingsEditor | None = None
+) -> Page:
+    """Bind the page of a running site or edge; with an `editor` it can change the settings."""
+    from stepvad.web import Running, bind, create_app
+
+    settings = shown.settings
+    parts = settings, shown.store, shown.status, shown.explain, shown.mark
+    recorders = {one.name: one.recorder for one in settings.cameras if one.recorder}
+    site = Running(
+        *parts,
+        editor=editor,
+        learner=shown.learner,
+        replays=shown.replays,
+        drawings=shown.drawings,
+        recorders=recorders,
+    )
+    web = settings.web
+    accounts = open_accounts(web, settings.data)
+    app = create_app(
+        site,
+        token,
+        health=supervisor.health,
+        session_file=settings.data / SESSIONS,
+        accounts=accounts,
+    )
+    page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
+    tell_first_link(accounts, web, page.url)
+    return page
+
+
+def open_accounts(web: Web, data: Path | None) -> Accounts:
+    """The accounts that the settings name, or those beside the data; else there are none."""
+    beside = None if data is None else data / FILE_NAME
+    return Accounts(web.accounts or beside, audit_days=web.audit_days)
+
+
+def tell_first_link(accounts: Accounts, web: Web, url: str) -> None:
+    """Remember the address of the page for log-in links, and log the first one if it is needed."""
+    address = web.public_url or url
+    accounts.set_fact("url", web.public_url or _from_elsewhere(web, url))
+    if accounts.path is None:
+        return  # nothing would tell the next start that it is not the first
+    key = accounts.first_link()
+    if key is not None:
+        link = address.rstrip("/") + link_path(key)
+        logger.info("open %s to log in; it works once, within an hour", link)
+
+
+def _from_elsewhere(web: Web, url: str) -> str:
+    """The URL by the machine's name, if the page listens on all its addresses."""
+    if web.host not in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound
+        return url
+    scheme, port = url.partition(":")[0], url.rstrip("/").rpartition(":")[2]
+    return f"{scheme}://{socket.gethostname()}:{port}/"

@@ -17,10 +17,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.users import TOKEN_USER, Role, User
 from stepvad.errors import StepvadError
-from stepvad.supervision.logs import Repeats, repeated
+from stepvad.site.accounts import TOKEN_USER, Accounts, Role, User
+from stepvad.site.stages import Repeats, repeated
 from stepvad.web.identity import STATE, Background, Identities, Identity, address_of
 
 logger = logging.getLogger(__name__)

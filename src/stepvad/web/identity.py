@@ -21,13 +21,12 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.users import TOKEN_USER, Role, User, is_name
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.files import statefile
-from stepvad.settings.web import Web
-from stepvad.supervision.logs import Repeats, repeated
+from stepvad.site.accounts import TOKEN_USER, Accounts, Role, User, is_name
+from stepvad.site.settings.page import Web
+from stepvad.site.stages import Repeats, repeated
 
 logger = logging.getLogger(__name__)
 

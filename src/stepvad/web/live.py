@@ -13,7 +13,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
-from stepvad.intake.status import LiveStatus, ScoredFrame
+from stepvad.site.intake.status import LiveStatus, ScoredFrame
 from stepvad.web.routes import Shown
 
 TICK_S = 1 / 25

@@ -14,11 +14,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from stepvad.accounts.accounts import Link
-from stepvad.accounts.audit import FAILED
-from stepvad.accounts.passwords import LONGEST_PASSWORD, Passwords, check_password
-from stepvad.accounts.users import TOKEN_USER, Account, User, check_name
 from stepvad.errors import StepvadError
+from stepvad.site.accounts import (
+    FAILED,
+    LONGEST_PASSWORD,
+    TOKEN_USER,
+    Account,
+    Link,
+    Passwords,
+    User,
+    check_name,
+    check_password,
+)
 from stepvad.web.guard import AuditTrail, retry_after
 from stepvad.web.identity import TOKEN_OWNER, Attempt, Identities, Owner, address_of
 

@@ -19,12 +19,12 @@ from stepvad.incidents.recording import recording_url
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, ReviewState, Search
 from stepvad.incidents.stored import Deleted, Inventory
-from stepvad.intake.place_drawings import PlaceDrawings
-from stepvad.intake.status import CameraView, LiveStatus, SinkView
-from stepvad.settings.web import Web
-from stepvad.site.editor import SettingsEditor
+from stepvad.site.intake.place_drawings import PlaceDrawings
+from stepvad.site.intake.status import CameraView, LiveStatus, SinkView
 from stepvad.site.learning.versions import LearnedFacts
-from stepvad.site.replay import Moment, Replays
+from stepvad.site.recorder import Moment, Replays
+from stepvad.site.settings.live import SettingsEditor
+from stepvad.site.settings.page import Web
 from stepvad.site.store.outbox import Outbox
 
 MOST_EVENTS = 500

@@ -22,9 +22,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.settings.web import server_tls
-from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
-from stepvad.supervision.stages import Heartbeat
+from stepvad.site.settings.page import server_tls
+from stepvad.site.stages import Heartbeat, RepeatFilter, Repeats, repeated
 
 logger = logging.getLogger(__name__)
 MAX_MESSAGE = 4096

@@ -13,21 +13,20 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from stepvad.accounts.users import TOKEN_USER
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.incidents.precision import WeekOfAlerts, by_week
-from stepvad.intake.status import LearningView, LiveStatus
-from stepvad.settings.edits import Edit, KeyChanges
-from stepvad.settings.file import SettingsError, parse
-from stepvad.settings.notify import concern_of, limits_of
-from stepvad.settings.saving import FileChangedError, SettingsText
-from stepvad.settings.sections import PoseSettings, RetentionSettings, SiteSettings
-from stepvad.site.camera_trial import CameraPicture, CameraProblem
-from stepvad.site.editor import BusyError, SettingsEditor
+from stepvad.site.accounts import TOKEN_USER
+from stepvad.site.checking import CameraPicture, CameraProblem
+from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.notify.people import TestResult, people, send_test
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
+from stepvad.site.settings.editing import Edit, KeyChanges
+from stepvad.site.settings.file import SettingsError, parse
+from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEditor, SettingsText
+from stepvad.site.settings.page import concern_of, limits_of
+from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks.delivery import names
 from stepvad.web.routes import Learning, Problem, Shown, Strict
 

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from stepvad.accounts.accounts import Accounts, link_path
-from stepvad.accounts.audit import AuditEntry
-from stepvad.accounts.users import NAME, Account, Role, User
 from stepvad.errors import ConfigError, DataError
+from stepvad.site.accounts import NAME, Account, Accounts, AuditEntry, Role, User, link_path
 from stepvad.web.identity import Identity, KnownBy
 from stepvad.web.routes import Problem, Strict
 

@@ -11,7 +11,7 @@ PROGRAM = """
 import gc, signal, threading
 from stepvad import Detector
 from stepvad.evaluation.walkers import make_clips
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 
 clip = next(make_clips(1, seed=1, seconds=2.0))[0]
 models = [Detector.load(demo.MODEL, runtime="openvino")]

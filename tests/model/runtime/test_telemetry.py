@@ -21,7 +21,7 @@ from pathlib import Path
 from stepvad import Detector
 from stepvad.model import modelfile
 from stepvad.evaluation.walkers import make_clips
-from stepvad.intake import demo
+from stepvad.site.intake import demo
 from stepvad.model.runtime.export import export
 
 asked = []

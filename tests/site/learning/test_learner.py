@@ -15,17 +15,17 @@ import pytest
 from stepvad.config import Config
 from stepvad.evaluation.walkers import make_clips
 from stepvad.incidents.hours import WatchHours
-from stepvad.intake.models import Models
-from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip
-from stepvad.settings.file import load
-from stepvad.settings.sections import SiteSettings
+from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning import learner as module
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Learner, RoundKind, Situation, due_round, progress_words
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned
+from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.learning.recorded import record_clips
 from tests.video.servers import wait_until

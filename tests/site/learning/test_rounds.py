@@ -17,13 +17,12 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
-from stepvad.settings.file import load
-from stepvad.settings.sections import SiteSettings
-from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
 from stepvad.site.learning.recordings import Amount, find, held_out
 from stepvad.site.learning.versions import Learned, Versions, facts
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.recorder import RECORDINGS, packed
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, record_clips

@@ -19,7 +19,6 @@ from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.hours import WatchHours
 from stepvad.incidents.record import Record
 from stepvad.incidents.sink import DeliveryError
-from stepvad.settings.notify import NotifySettings
 from stepvad.site.notify.plan import (
     HOUR_S,
     LONGEST_S,
@@ -35,6 +34,7 @@ from stepvad.site.notify.plan import (
     plan_file,
 )
 from stepvad.site.notify.words import Notice, NoticeWords
+from stepvad.site.settings.page import NotifySettings
 from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.store.events import Store
 from tests.files.unreadable import REASON, unreadable

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from stepvad.accounts.accounts import Accounts
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
+from stepvad.site.accounts import Accounts
 from stepvad.site.notify.push import (
     MOST_BROWSERS,
     MOST_PLAIN,

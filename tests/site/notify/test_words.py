@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.incidents.camera_events import WENT_DOWN
-from stepvad.settings.web import Web
 from stepvad.site.notify.words import MOST_WHY, Notice, NoticeWords, opens_here_only, page_address
+from stepvad.site.settings.page import Web
 from tests.site.records import record
 
 NOON = datetime(2026, 3, 1, 14, 3, 22, tzinfo=UTC).timestamp()

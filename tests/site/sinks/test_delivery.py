@@ -19,7 +19,7 @@ from stepvad.errors import MissingExtraError
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError
-from stepvad.settings import file as settings
+from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
 from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
 from stepvad.site.store.events import Store
 from tests.site.receivers import start, stop
@@ -291,15 +291,15 @@ def test_a_delivery_outlives_a_store_that_fails(
     assert [*dict.fromkeys(sink.got)] == wanted
 
 
-def site(text: str) -> settings.Sinks:
+def site(text: str) -> Sinks:
     import tomllib
 
-    return settings.Sinks.model_validate(tomllib.loads(text))
+    return Sinks.model_validate(tomllib.loads(text))
 
 
-def whole_site(sinks: settings.Sinks) -> settings.SiteSettings:
-    camera = settings.CameraSettings(name="yard", url="demo:")
-    return settings.SiteSettings(model=Path("model"), cameras=[camera], sinks=sinks)
+def whole_site(sinks: Sinks) -> SiteSettings:
+    camera = CameraSettings(name="yard", url="demo:")
+    return SiteSettings(model=Path("model"), cameras=[camera], sinks=sinks)
 
 
 def test_the_store_is_told_the_names_that_the_sinks_have(
@@ -336,7 +336,7 @@ def test_the_store_is_told_the_names_that_the_sinks_have(
 
 
 def test_a_site_may_have_no_sinks() -> None:
-    sinks = settings.Sinks()
+    sinks = Sinks()
     assert names(sinks) == ()
     assert [*connect(whole_site(sinks))] == []
 

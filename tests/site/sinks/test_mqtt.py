@@ -17,7 +17,7 @@ from stepvad.codec import to_plain
 from stepvad.incidents.record import message
 from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
-from stepvad.settings import file as settings
+from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks import mqtt as module
 from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.mqtt import Mqtt
@@ -83,7 +83,7 @@ def listener(broker: Broker) -> Iterator[Listener]:
 
 def connect(port: int, **changes: Any) -> Mqtt:
     facts = {"host": "127.0.0.1", "port": port, "prefix": "vad"} | changes
-    return Mqtt(settings.MqttSettings(**facts), site="home", cameras=["yard", "gate"])
+    return Mqtt(MqttSettings(**facts), site="home", cameras=["yard", "gate"])
 
 
 def test_an_event_is_told_under_the_topics_of_frigate(broker: Broker, listener: Listener) -> None:
@@ -186,7 +186,7 @@ def test_home_assistant_need_not_be_told(broker: Broker, listener: Listener) -> 
 
 SITE = """
 import sys, time
-from stepvad.settings import file as settings
+from stepvad.site.settings import file as settings
 from stepvad.site.sinks.mqtt import Mqtt
 sink = Mqtt(
     settings.MqttSettings(host="127.0.0.1", port=int(sys.argv[1]), prefix="vad"), site="home",

@@ -23,11 +23,11 @@ import pytest
 from stepvad.codec import encode, to_plain
 from stepvad.incidents.record import message
 from stepvad.incidents.sink import DeliveryError, RefusedError
-from stepvad.settings import file as settings
+from stepvad.site.settings.sections import WebhookSettings
 from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.webhook import STATUSES, JsonLines, Verdict, Webhook, cloud_event
+from stepvad.site.stages import set_up
 from stepvad.site.store.events import Store
-from stepvad.supervision.logs import set_up
 from tests.pages import ROOT
 from tests.site.receivers import WebServer, certificate, proxy_process, start, stop, web_server
 from tests.site.records import record
@@ -59,7 +59,7 @@ def _closed() -> Iterator[None]:
 
 def webhook(address: str, **changes: Any) -> Webhook:
     facts = {"name": "hook", "url": address, "secret": "env:WEBHOOK_KEY"} | changes
-    MADE.append(Webhook(settings.WebhookSettings(**facts), site="home", clock=lambda: 1700000000.9))
+    MADE.append(Webhook(WebhookSettings(**facts), site="home", clock=lambda: 1700000000.9))
     return MADE[-1]
 
 

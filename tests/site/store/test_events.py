@@ -17,7 +17,7 @@ import pytest
 
 from stepvad.errors import DataError
 from stepvad.incidents.review import Review
-from stepvad.settings.sections import RetentionSettings
+from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
 from stepvad.site.store.events import Store
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record

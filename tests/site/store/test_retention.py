@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.incidents.stored import DAY_S
-from stepvad.settings.sections import RetentionSettings
+from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.database import EVENT_STORE
 from stepvad.site.store.events import Store
 from stepvad.site.store.retention import CONFIRM_S, StoreClock, delete_old

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from stepvad.fleet.tracing import Journey, Tracing
 from stepvad.fleet.wire import Batch, CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.incidents.camera_events import MOST_PEOPLE
-from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
+from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import Skeleton
 from stepvad.video.tracker import Tracker
 

@@ -16,21 +16,21 @@ from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
-from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
-from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
-from stepvad.intake.playback import PlayedScene
-from stepvad.intake.status import LiveStatus
-from stepvad.settings.token import TOKEN
+from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
+from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
+from stepvad.site.intake.playback import PlayedScene
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.settings.sections import TOKEN
+from stepvad.site.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
-from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 
 if TYPE_CHECKING:
     from stepvad.explain.event import EventExplanation
     from stepvad.incidents.review import Mark
-    from stepvad.settings.sections import CameraSettings
     from stepvad.site.app import Serve
-    from stepvad.supervision.stages import Page
+    from stepvad.site.settings.sections import CameraSettings
+    from stepvad.site.stages import Page
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import batch_of, encode
+from stepvad.site.stages import Heartbeat
 from stepvad.supervision.backoff import Backoff
-from stepvad.supervision.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
 from stepvad.incidents.review import Mark
 from stepvad.incidents.stored import Deleted
-from stepvad.supervision.watchdog import Watchdog
+from stepvad.site.service import Watchdog
 
 
 async def migrate(settings: FleetSettings) -> int:

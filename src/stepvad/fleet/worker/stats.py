@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepvad.fleet.worker.scoring import ScoringStats, Work
-from stepvad.supervision.stages import Heartbeat
+from stepvad.site.stages import Heartbeat
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

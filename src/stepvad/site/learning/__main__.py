@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from stepvad.errors import StepvadError
-from stepvad.settings.file import load
-from stepvad.supervision.process import die_with_parent
+from stepvad.site.processes import die_with_parent
+from stepvad.site.settings.file import load
 
 NICE = 10
 """Priority: watching comes first."""

@@ -18,14 +18,13 @@ from stepvad.calibration import file
 from stepvad.calibration.promise import duration, hours_for_promise
 from stepvad.errors import StepvadError
 from stepvad.incidents.hours import WatchHours
-from stepvad.intake.status import LearningView, LiveStatus
-from stepvad.settings.sections import SiteSettings
+from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.recordings import Amount, RecordingIndex, find
 from stepvad.site.learning.versions import Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS
+from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.stages import FailureLog, Heartbeat
 from stepvad.site.store.events import Store
-from stepvad.supervision.logs import FailureLog
-from stepvad.supervision.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
 CHECK_S = 5.0

@@ -21,9 +21,6 @@ from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
-from stepvad.settings.learning import MODEL_NAME
-from stepvad.settings.sections import SiteSettings
-from stepvad.site.explainer import unpacked
 from stepvad.site.learning.recordings import (
     Amount,
     Recording,
@@ -35,10 +32,10 @@ from stepvad.site.learning.recordings import (
     spans_of,
 )
 from stepvad.site.learning.versions import Learned, Versions
-from stepvad.site.mark_follower import DIRECTORY as MARKS
-from stepvad.site.mark_follower import promise_words
-from stepvad.site.marks import leaving_out, people_of
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.marks import DIRECTORY as MARKS
+from stepvad.site.marks import leaving_out, people_of, promise_words
+from stepvad.site.recorder import RECORDINGS, unpacked
+from stepvad.site.settings.sections import MODEL_NAME, SiteSettings
 from stepvad.site.store.events import open_store
 from stepvad.windows.sampling import at_rate
 

@@ -12,8 +12,8 @@ from typing import Literal
 from stepvad.codec import Count, decode
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.files import bounded, statefile
-from stepvad.settings.learning import CURRENT, DIRECTORY, MODEL_NAME
 from stepvad.site.learning.recordings import Amount
+from stepvad.site.settings.sections import CURRENT, LEARNED, MODEL_NAME
 
 FACTS = "learned.json"
 MAX_BYTES = 1 << 20
@@ -70,7 +70,7 @@ class Versions:
     """The learned models of a site, each in a directory; a link names the current one."""
 
     def __init__(self, data: Path) -> None:
-        self.directory = data / DIRECTORY
+        self.directory = data / LEARNED
 
     @property
     def current(self) -> Learned | None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, StepvadError
-from stepvad.settings.notify import BROWSERS
 from stepvad.site.notify.push import BrowserTarget, PushSubscriptions
 from stepvad.site.notify.sending import AppriseTarget, Target
 from stepvad.site.notify.words import NoticeWords, page_address
+from stepvad.site.settings.page import BROWSERS
 
 if TYPE_CHECKING:
-    from stepvad.settings.notify import NotifySettings
-    from stepvad.settings.sections import Sinks, SiteSettings
+    from stepvad.site.settings.page import NotifySettings
+    from stepvad.site.settings.sections import Sinks, SiteSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from stepvad.errors import ConfigError, os_reason
 from stepvad.files import statefile
 from stepvad.incidents.hours import WatchHours
 from stepvad.incidents.sink import DeliveryError
-from stepvad.settings.notify import NotifySettings
 from stepvad.site.notify.sending import Target
 from stepvad.site.notify.words import NoticeWords, NotificationKind
+from stepvad.site.settings.page import NotifySettings
 from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:

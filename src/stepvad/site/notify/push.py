@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from stepvad.accounts.accounts import Accounts
-from stepvad.accounts.database import FILE_NAME as ACCOUNTS
 from stepvad.errors import ConfigError, DataError, MissingExtraError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.incidents.sink import DeliveryError
-from stepvad.settings.notify import BROWSERS
+from stepvad.site.accounts import FILE_NAME as ACCOUNTS
+from stepvad.site.accounts import Accounts
 from stepvad.site.notify.plan import DIRECTORY
 from stepvad.site.notify.sending import SendingProcess
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.site.notify.words import Notice
+from stepvad.site.settings.page import BROWSERS
 
 if TYPE_CHECKING:
     from apprise.utils.pem import ApprisePEMController

@@ -15,7 +15,7 @@ from stepvad.incidents.camera_events import WENT_DOWN, WENT_DOWN_WORDS
 
 if TYPE_CHECKING:
     from stepvad.incidents.record import Record
-    from stepvad.settings.web import Web
+    from stepvad.site.settings.page import Web
 
 
 LISTED = 5

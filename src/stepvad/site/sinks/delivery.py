@@ -13,14 +13,14 @@ from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
 from stepvad.site.notify.people import sink_names, target_of, words_of
 from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
+from stepvad.site.stages import Heartbeat
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import OutboxMessage
 from stepvad.supervision.backoff import Backoff
-from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
-    from stepvad.intake.status import CaptureState
-    from stepvad.settings.file import Sinks, SiteSettings
+    from stepvad.site.intake.status import CaptureState
+    from stepvad.site.settings.sections import Sinks, SiteSettings
 
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from stepvad.errors import DataError, MissingExtraError
 from stepvad.files.secrets import secret
 from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
-from stepvad.intake.load import LoadState
-from stepvad.intake.status import CaptureState
-from stepvad.supervision.logs import Repeats
+from stepvad.site.intake.load import LoadState
+from stepvad.site.intake.status import CaptureState
+from stepvad.site.stages import Repeats
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepvad.codec import JsonObject
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record, SinkMessage
-    from stepvad.settings.file import MqttSettings
+    from stepvad.site.settings.sections import MqttSettings
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stepvad.codec import JsonObject
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
-    from stepvad.settings.file import WebhookSettings
+    from stepvad.site.settings.sections import WebhookSettings
 
 
 TYPE = "dev.stepvad.event"

@@ -18,8 +18,8 @@ from stepvad.incidents.record import Record, camera_key, message
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import DRAWINGS, KINDS, Deleted, Inventory, Kept
-from stepvad.intake.place_drawings import PLACES
-from stepvad.settings.sections import RetentionSettings
+from stepvad.site.intake.place_drawings import PLACES
+from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.database import Database
 from stepvad.site.store.outbox import Outbox
 from stepvad.site.store.retention import StoreClock, delete_old, forget_replaced

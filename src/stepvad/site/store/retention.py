@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stepvad.incidents.stored import DAY_S, Deleted
-from stepvad.settings.sections import RetentionSettings
+from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import BEFORE
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,398 @@
+"""Live status of a site: written by the pipeline, read by the web page and the metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from stepvad.errors import ConfigError
+from stepvad.poses import Pose
+from stepvad.site.intake.delays import DelayHistogram, Delays
+from stepvad.site.intake.load import FrameLoad, Load
+from stepvad.site.intake.recent import RecentFrames
+from stepvad.skeletons import COCO17, Skeleton, strokes
+
+CaptureState = Literal["offline", "online", "failed"]
+Field = Literal[
+    "frames_in",
+    "scored",
+    "shed",
+    "skipped",
+    "windows",
+    "flat_windows",
+    "muted_windows",
+    "events",
+    "restarts",
+    "reconnects",
+]
+FIELDS: tuple[Field, ...] = get_args(Field)
+Zones = Mapping[str, Sequence[tuple[float, float]]]
+"""Corners of each zone by name, as fractions of the image."""
+
+HOUR_S = 3600
+"""Length of a timeline."""
+RATE_OVER = 50
+"""Number of latest frames used to measure the frame rate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredFrame:
+    """The people in one scored frame of a camera; those without a full window have no score."""
+
+    number: int
+    wall: float
+    size: tuple[int, int]
+    """Width and height of the image in pixels."""
+    poses: tuple[Pose, ...]
+    scores: Mapping[int, float]
+    muted: Mapping[int, float] = field(default_factory=dict)
+    """Share of seen poses of people whose score does not count for events, by track."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraView:
+    """Current status of one camera."""
+
+    name: str
+    rate: float
+    """Frames a second that are asked for."""
+    threshold: float | None
+    """Score above which a person raises an event; None while the site has no model of it yet."""
+    model: str
+    zones: Zones
+    """Corners as fractions of the picture."""
+    bones: list[list[int]]
+    """Lines between joints; one of three goes to the middle of the last two."""
+    state: CaptureState
+    reason: str
+    """Why the camera is not online; empty if it is."""
+    since: float | None
+    """Unix time of the last state change; None before the first."""
+    counts: Mapping[Field, int]
+    fps: float | None
+    """Measured rate of scored frames; None with fewer than two frames."""
+    people: int
+    last_frame: float | None
+    """Unix time of the latest frame."""
+    drift: str
+    """How it differs from calibration, in words."""
+    drifted: bool
+    """Whether it is time to calibrate again."""
+    limit: str
+    """What the threshold promises, in words."""
+    provisional: bool
+    """Whether the threshold promises nothing yet."""
+    latency: Delays
+    """Delay from the arrival of a frame to its scores."""
+    alerts: Delays
+    """Delay from the arrival of a frame to the event it starts."""
+    load: Load = field(default_factory=Load)
+    drift_numbers: str = ""
+    """The largest changes, in numbers."""
+    place: int | None = None
+    """Changes with the drawing of the place; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkView:
+    """Current status of one sink: pending events, failures and dead letters."""
+
+    name: str
+    lag: int
+    """Messages that wait for it."""
+    failures: int
+    last_error: str
+    refused: int = 0
+    """Messages that became dead letters since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningView:
+    """How far a site has learned its own model."""
+
+    words: str
+    hours: float
+    """Hours of recorded motion."""
+    people: int
+    doing: str = ""
+    """fit or calibrate while it does so."""
+    problem: str = ""
+    """Why the latest round failed; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Status of the whole site at one moment."""
+
+    cameras: tuple[CameraView, ...]
+    sinks: tuple[SinkView, ...]
+    uptime_s: float
+    dropped_tasks: Mapping[str, int] = field(default_factory=dict)
+    """Background tasks dropped because the queue was full, by kind."""
+    learning: LearningView | None = None
+    """None if the site has a model that others made."""
+
+
+class _Timeline:
+    """The highest score of each second of the last hour, where there is one."""
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[int, float]] = deque(maxlen=HOUR_S)
+
+    def add(self, wall: float, score: float) -> None:
+        second = int(wall)
+        while self.points and self.points[-1][0] > second:
+            self.points.pop()  # the clock was set back
+        if self.points and self.points[-1][0] == second:
+            score = max(score, self.points.pop()[1])
+        self.points.append((second, score))
+        while self.points[0][0] <= second - HOUR_S:
+            self.points.popleft()
+
+
+@dataclass(slots=True, eq=False)
+class _Camera:
+    """Mutable state of one camera."""
+
+    view: CameraView
+    max_interpolated: float
+    """Share of interpolated poses above which nobody is judged."""
+    counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
+    latency: DelayHistogram = field(default_factory=DelayHistogram)
+    alerts: DelayHistogram = field(default_factory=DelayHistogram)
+    timeline: _Timeline = field(default_factory=_Timeline)
+    load: FrameLoad = field(default_factory=FrameLoad)
+    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
+    frame: ScoredFrame | None = None
+    n_frames: int = 0
+
+    def seen(self, now: float) -> CameraView:
+        """An immutable view of the camera."""
+        frame = self.frame
+        return replace(
+            self.view,
+            counts=dict(self.counts),
+            fps=self._fps(now),
+            people=0 if frame is None else len(frame.poses),
+            last_frame=None if frame is None else frame.wall,
+            latency=self.latency.view(),
+            alerts=self.alerts.view(),
+            load=self._load(now),
+        )
+
+    def _load(self, now: float) -> Load:
+        view = self.view
+        if view.state != "online":
+            return Load()
+        return self.load.view(now, rate=view.rate, blind=self.max_interpolated)
+
+    def _fps(self, now: float) -> float | None:
+        """Recent frame rate; it decays when frames stop arriving."""
+        if len(self.arrivals) < 2:
+            return None
+        took = max(self.arrivals[-1], now - 1.0) - self.arrivals[0]
+        return (len(self.arrivals) - 1) / took if took > 0 else None
+
+
+class LiveStatus:
+    """Live status of a site; thread-safe, with bounded memory."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._lock = threading.Lock()
+        self._cameras: dict[str, _Camera] = {}
+        self.recent = RecentFrames()
+        """The people of the last minutes."""
+        self._sinks: dict[str, SinkView] = {}
+        self._dropped_tasks: dict[str, int] = {}
+        self._learning: LearningView | None = None
+
+    def camera(
+        self,
+        name: str,
+        *,
+        rate: float,
+        threshold: float | None,
+        model: str,
+        zones: Zones,
+        skeleton: Skeleton = COCO17,
+        max_interpolated: float = 0.5,
+    ) -> None:
+        """Add a camera or update its settings; counters are kept."""
+        with self._lock:
+            known = self._cameras.get(name)
+            nothing = DelayHistogram().view()
+            view = CameraView(
+                name=name, rate=rate, threshold=threshold, model=model, zones=zones,
+                bones=strokes(skeleton), state="offline", reason="not connected yet", since=None,
+                counts={}, fps=None, people=0, last_frame=None, drift="", drifted=False,
+                limit="", provisional=False, latency=nothing, alerts=nothing,
+            )  # fmt: skip
+            if known is None:
+                self._cameras[name] = _Camera(view, max_interpolated)
+                return
+            known.max_interpolated = max_interpolated
+            known.view = replace(
+                known.view,
+                rate=rate,
+                threshold=threshold,
+                model=model,
+                zones=zones,
+                bones=view.bones,
+            )
+
+    def state(self, name: str, state: CaptureState, reason: str, wall: float) -> None:
+        """Set the state of a camera."""
+        with self._lock:
+            camera = self._of(name)
+            since = wall if camera.view.state != state else camera.view.since or wall
+            if camera.view.state != state:
+                camera.load.clear()
+            camera.view = replace(camera.view, state=state, reason=reason, since=since)
+
+    def place(self, name: str, version: int | None) -> None:
+        """Set the version of the drawing of a camera's place."""
+        with self._lock:
+            self._of(name).view = replace(self._of(name).view, place=version)
+
+    def frame(
+        self,
+        name: str,
+        number: int,
+        wall: float,
+        size: tuple[int, int],
+        poses: Sequence[Pose],
+        scores: Mapping[int, float],
+        muted: Mapping[int, float] | None = None,
+    ) -> None:
+        """Set the people of the latest frame and the scores of the windows it completes."""
+        frame = ScoredFrame(number, wall, size, tuple(poses), dict(scores), dict(muted or {}))
+        with self._lock:
+            camera = self._of(name)
+            camera.frame = frame
+            camera.n_frames += 1
+            camera.arrivals.append(self._clock())
+            counted = [score for track, score in scores.items() if track not in frame.muted]
+            if counted:
+                camera.timeline.add(wall, max(counted))
+        self.recent.add(name, frame)
+
+    def count(self, name: str, field: Field, n: int = 1) -> None:
+        """Add `n` to a counter of a camera."""
+        with self._lock:
+            camera = self._of(name)
+            if field not in camera.counts:
+                raise ConfigError(f"count: expected one of {', '.join(FIELDS)}, got {field!r}")
+            camera.counts[field] += n
+            if field == "scored":
+                camera.load.add(self._clock(), scored=n)
+            elif field == "shed" and n:
+                camera.load.add(self._clock(), shed=n)
+
+    def observe_latency(self, name: str, seconds: float) -> None:
+        """Record the delay from a frame's arrival to its scores."""
+        with self._lock:
+            self._of(name).latency.add(seconds)
+
+    def observe_alert(self, name: str, seconds: float) -> None:
+        """Record the delay from a frame's arrival to the event it starts."""
+        with self._lock:
+            self._of(name).alerts.add(seconds)
+
+    def drift(self, name: str, words: str, changed: bool, numbers: str = "") -> None:
+        """Set whether a camera has drifted from its calibration."""
+        with self._lock:
+            camera = self._of(name)
+            camera.view = replace(camera.view, drift=words, drifted=changed, drift_numbers=numbers)
+
+    def limit(self, name: str, threshold: float, words: str, is_provisional: bool) -> None:
+        """Set the threshold of a camera and what it promises."""
+        with self._lock:
+            camera = self._of(name)
+            camera.view = replace(
+                camera.view, threshold=threshold, limit=words, provisional=is_provisional
+            )
+
+    def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
+        """Set the status of a sink."""
+        with self._lock:
+            self._sinks[name] = SinkView(name, lag, failures, last_error, refused)
+
+    def learning(self, view: LearningView) -> None:
+        """Set how far the site has learned."""
+        with self._lock:
+            self._learning = view
+
+    def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
+        """Set the number of background tasks dropped since the start, by kind."""
+        with self._lock:
+            self._dropped_tasks = dict(by_kind)
+
+    def snapshot(self) -> Snapshot:
+        """Current status of the whole site."""
+        with self._lock:
+            now = self._clock()
+            return Snapshot(
+                tuple(camera.seen(now) for camera in self._cameras.values()),
+                tuple(self._sinks.values()),
+                now - self._began,
+                dict(self._dropped_tasks),
+                self._learning,
+            )
+
+    def names(self) -> list[str]:
+        """The cameras in the order they were added."""
+        with self._lock:
+            return [*self._cameras]
+
+    def thresholds(self) -> dict[str, float | None]:
+        """The event threshold of each camera; None before it has a model."""
+        with self._lock:
+            return {name: camera.view.threshold for name, camera in self._cameras.items()}
+
+    def timeline(self, name: str) -> list[tuple[int, float]]:
+        """Unix second and highest score of each second of the last hour, in order."""
+        with self._lock:
+            return [*self._of(name).timeline.points]
+
+    def subscribe(self) -> Subscription:
+        """Create a subscription to frames; a slow reader only misses old frames."""
+        return Subscription(self)
+
+    def frames_after(self, seen: Mapping[str, int]) -> dict[str, tuple[int, ScoredFrame]]:
+        """The latest frame of each camera with frames newer than `seen`, and its frame count."""
+        with self._lock:
+            return {
+                name: (camera.n_frames, camera.frame)
+                for name, camera in self._cameras.items()
+                if camera.frame is not None and camera.n_frames > seen.get(name, 0)
+            }
+
+    def _of(self, name: str) -> _Camera:
+        try:
+            return self._cameras[name]
+        except KeyError:
+            known = ", ".join(self._cameras) or "none"
+            raise ConfigError(
+                f"camera {name!r}: expected a camera of the site ({known})",
+                hint="add the camera first",
+            ) from None
+
+
+class Subscription:
+    """Frames for one reader: the latest unread frame of each camera."""
+
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
+        self._seen: dict[str, int] = {}
+
+    def take(self) -> dict[str, ScoredFrame]:
+        """New frames since the last call, by camera; nothing is buffered."""
+        new = self._status.frames_after(self._seen)
+        self._seen.update({name: n for name, (n, _) in new.items()})
+        return {name: frame for name, (_, frame) in new.items()}

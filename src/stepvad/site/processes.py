@@ -1,0 +1,329 @@
+"""Child processes for work that may crash or hang, each supervised by a stage.
+
+The thread that starts a child must outlive it: the system kills the child when that thread exits.
+A child replies in bytes that the site decodes and validates; only the site, which is trusted, sends
+a pickle, once, when a child starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from stepvad.errors import os_reason
+from stepvad.site.stages import PAUSED_S, Form, Heartbeat, set_up
+from stepvad.supervision.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+PROTOCOL = 5
+"""Version of the protocol between a site and its children."""
+OTHER_VERSION = 75
+"""Exit code of a child with another protocol version: the package was upgraded under the site."""
+ALIVE_S = 1.0
+"""Interval of a child's keep-alive messages."""
+START_S = 60.0
+"""Longest time from the start of a child to its first message: a busy machine imports slowly."""
+SILENT_S = 6.0
+"""A child that is silent for longer, after its first message, counts as hung."""
+TRANSFER_S = 6.0
+"""Longest pause within a message, in either direction."""
+MOST_BYTES = 1 << 26
+"""Largest message that a child may send."""
+FIRST_RESTART_S, LONGEST_RESTART_S = 0.2, 5.0
+STEADY_S = 60.0
+"""A child that ran for longer resets the back-off."""
+STOP_S = 3.0
+PR_SET_PDEATHSIG = 1
+WITH_FDS = b"F"
+"""File descriptors travel with at least one byte."""
+GONE = (EOFError, OSError, pickle.UnpicklingError)
+"""Exceptions raised by the pipe of a process that was killed."""
+
+
+class HungError(Exception):
+    """A child is alive but makes no progress."""
+
+
+class ChildProcess:
+    """A process that runs a function of a module, connected by a pipe.
+
+    Nothing blocks on it without a limit: reads and writes of the pipe time out, and a child that
+    sends no keep-alive raises `HungError`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        form: Form,
+        function: Callable[..., None],
+        *args: Any,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                fd = theirs.fileno()
+                words = ["-m", "stepvad.site.processes", str(PROTOCOL), str(fd), name]
+                self.process = subprocess.Popen(
+                    [sys.executable, *words], pass_fds=[fd], stdin=subprocess.DEVNULL
+                )
+        except BaseException:
+            ours.close()
+            raise
+        limit = struct.pack("ll", int(TRANSFER_S), 0)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, limit)
+        self.name = name
+        self.pipe: Connection[Any, Any] = Connection(ours.detach())
+        self._heartbeat = heartbeat or Heartbeat(SILENT_S)
+        self._alive_at = self._asked_at = time.monotonic()
+        self._limit_s = START_S
+        try:
+            self.pipe.send((form, function, args))
+        except OSError:
+            self.stop()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next message, or None on timeout; raises `HungError` if the child hangs."""
+        now = time.monotonic()
+        if now - self._asked_at > PAUSED_S:
+            self._alive_at = now  # this process was paused, and the child may have been too
+        deadline = now + timeout_s
+        while True:
+            self._heartbeat.beat()
+            ready = self.pipe.poll(max(deadline - time.monotonic(), 0.0))
+            self._asked_at = now = time.monotonic()
+            if not ready:
+                if now - self._alive_at > self._limit_s:
+                    raise HungError(f"silent for {self._limit_s:g} s")
+                return None
+            message = self.body()
+            self._alive_at, self._limit_s = time.monotonic(), SILENT_S
+            if message:  # an empty one is a keep-alive
+                return message
+
+    def body(self) -> bytes:
+        """The message that follows immediately, such as the people after their header."""
+        return self.pipe.recv_bytes(MOST_BYTES)
+
+    def send(self, *messages: bytes, fds: Sequence[int] = ()) -> None:
+        """Send messages, then file descriptors if there are any."""
+        for message in messages:
+            self.pipe.send_bytes(message)
+        if fds:
+            with _as_socket(self.pipe) as line:
+                socket.send_fds(line, [WITH_FDS], fds)
+
+    def kill(self) -> None:
+        """Kill it without notice, and wait until it has ended."""
+        self.process.kill()
+        self.stop()
+
+    def stop(self, within_s: float = STOP_S) -> int | None:
+        """Close its pipe, kill it if that is not enough; its exit code, None if it still runs."""
+        self.pipe.close()
+        for end in (self.process.kill, None):
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(within_s)
+            if end is not None:
+                end()
+        logger.error("%s (process %d) does not exit even when killed", self.name, self.pid)
+        return None
+
+
+class Client(Protocol):
+    """Communicates with a child."""
+
+    def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
+        """Serve until stopped or until no more work follows (True); an error stops the child."""
+        ...
+
+    def died(self, reason: str) -> None:
+        """Called when a child has exited and before another one is started."""
+        ...
+
+
+class SupervisedProcess:
+    """A stage that keeps a child process running: one that dies or hangs is replaced.
+
+    Restarts continue indefinitely with back-off: the cause of the failures may go away.
+    """
+
+    deadline_s = 4 * STOP_S + TRANSFER_S + LONGEST_RESTART_S
+
+    def __init__(
+        self, name: str, form: Form, client: Client, function: Callable[..., None], *args: Any
+    ) -> None:
+        self.name = name
+        self.heartbeat = Heartbeat(self.deadline_s)
+        self.pid: int | None = None
+        self._stopping = threading.Event()
+        self._client = client
+        self._new = partial(ChildProcess, name, form, function, *args, heartbeat=self.heartbeat)
+        self._backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
+
+    def stop(self, deadline: float) -> None:
+        """Stop the child soon."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Keep a child running until stopped or until no more work follows."""
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            reason = self._run_once()
+            if reason is None or self._stopping.is_set():
+                return
+            if time.monotonic() - began > STEADY_S:
+                self._backoff.reset()
+            self._client.died(reason)
+            self.heartbeat.beat()
+            self._backoff.wait(self._stopping)
+
+    def _run_once(self) -> str | None:
+        """Run one child; return why it exited, or None if no more work follows."""
+        try:
+            child = self._new()
+        except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
+            return f"could not be started: {os_reason(error)}"
+        self.pid, why = child.pid, ""
+        try:
+            if self._client.serve(child, self._stopping):
+                return None
+        except HungError as error:
+            why = str(error)
+        except GONE as error:
+            logger.debug("%s: %r", self.name, error)
+        except Exception as error:
+            logger.exception("%s: its message could not be used", self.name)
+            why = type(error).__name__
+        finally:
+            self.pid = None
+            code = child.stop()
+        return why or _ended(code)
+
+
+def _ended(code: int | None) -> str:
+    if code == OTHER_VERSION:
+        return "another version of stepvad is installed now: restart the site"
+    return f"ended with code {code}"
+
+
+class ChildPipe:
+    """A child's end of the pipe; sends a keep-alive every second."""
+
+    def __init__(self, pipe: Connection[Any, Any]) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def say_alive(self) -> None:
+        """Start sending keep-alives until the pipe closes; then exit."""
+
+        def run() -> None:
+            while True:
+                try:
+                    self.send(b"")
+                except OSError:
+                    os._exit(0)
+                time.sleep(ALIVE_S)
+
+        threading.Thread(target=run, name="alive", daemon=True).start()
+
+    def send(self, *messages: bytes | memoryview) -> None:
+        """Send messages with nothing in between."""
+        with self._lock:
+            for message in messages:
+                self._pipe.send_bytes(message)
+
+    def receive(self) -> bytes:
+        """The next message from the site."""
+        return self._pipe.recv_bytes()
+
+    def receive_fds(self, n: int) -> list[int]:
+        """The file descriptors that follow a message."""
+        if n == 0:
+            return []
+        with _as_socket(self._pipe) as line:
+            _, fds, _, _ = socket.recv_fds(line, len(WITH_FDS), n)
+        if len(fds) == n:
+            return fds
+        for fd in fds:
+            os.close(fd)
+        raise EOFError(f"expected {n} file descriptors, got {len(fds)}")
+
+    def listen(self, handle: Callable[[bytes], None]) -> None:
+        """Handle the site's messages in a thread; exit this process when the pipe closes."""
+
+        def run() -> None:
+            while True:
+                try:
+                    message = self.receive()
+                except GONE:
+                    os._exit(0)
+                try:
+                    handle(message)
+                except Exception:
+                    logger.exception("a message of the site could not be used")
+                    os._exit(1)
+
+        threading.Thread(target=run, name="listen", daemon=True).start()
+
+
+@contextmanager
+def _as_socket(pipe: Connection[Any, Any]) -> Iterator[socket.socket]:
+    """The socket of a pipe, which stays open."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=pipe.fileno())
+    try:
+        yield line
+    finally:
+        line.detach()
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when its parent exits; let Ctrl-C reach that one only."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Entry point of a child."""
+    die_with_parent()
+    version, fd, name = sys.argv[1:4]
+    if int(version) != PROTOCOL:
+        sys.exit(OTHER_VERSION)
+    pipe: Connection[Any, Any] = Connection(int(fd))
+    site = ChildPipe(pipe)
+    site.say_alive()  # before anything large is imported
+    try:
+        form, function, args = pipe.recv()
+    except GONE:
+        return
+    set_up(form)
+    try:
+        function(site, *args)
+    except GONE:
+        logger.debug("%s: the site is gone", name)
+
+
+if __name__ == "__main__":
+    main()

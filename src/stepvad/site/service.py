@@ -1,0 +1,229 @@
+"""A process that systemd or Docker starts again: signals, limits, exit codes, a watchdog."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from stepvad.errors import StepvadError
+from stepvad.site.stages import (
+    CHECK_S,
+    PAUSED_S,
+    Heartbeat,
+    dump_threads,
+    exit_no_more,
+    exit_stuck,
+    exit_unless_called_again,
+)
+
+logger = logging.getLogger(__name__)
+START_S = 180.0
+"""Longest time from the start to the first heartbeat: models are loaded."""
+STOP_S = 25.0
+"""Longest time from a stop signal to the exit."""
+NOTIFY_S = 1.0
+RunService = Callable[["Service"], list[str]]
+"""Runs until `stop` is set; returns the names of stages that did not stop."""
+
+FROZEN_S = 120.0
+"""Longest time in which no thread runs, the watchdog's own included, before the process is ended.
+
+Longer than most pauses of a machine: the timer cannot tell those from code that keeps the GIL.
+"""
+
+MANY_FILES = 65536
+"""No process of a site opens more; programs that iterate over all possible files stay fast."""
+FEW_FILES = 4096
+"""With fewer, a site with many cameras and a busy page may run out."""
+
+
+class Service:
+    """A process that whatever started it (systemd, Docker, a person) starts again if it fails.
+
+    It ends itself if its main thread hangs: a timer outside Python waits for the next `beat`.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._signalled = self._restarting = False  # a signal handler must not wait for a lock
+        self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
+
+    def run(self, run: RunService) -> int:
+        """Run until SIGTERM or Ctrl-C; return the exit code, or start again with new settings."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        raise_file_limit()
+        exit_unless_called_again(START_S)
+        try:
+            left = run(self)
+        except StepvadError:
+            raise
+        except Exception:
+            logger.exception("the site cannot continue")
+            left = ["main"]
+        finally:
+            exit_no_more()
+        if self._restarting:
+            self._start_again()
+        if left:  # hanging threads must not keep the process alive
+            exit_stuck(lambda: None, os._exit)
+        return 0
+
+    def beat(self) -> None:
+        """Report that every stage was checked; call this every second or so."""
+        if self._signalled or self._restarting:
+            if not self.stop.is_set():
+                self._systemd.notify("WATCHDOG=1" if self._restarting else "STOPPING=1")
+            self.stop.set()
+            exit_unless_called_again(STOP_S)
+        else:
+            self._systemd.alive()
+            exit_unless_called_again(FROZEN_S)
+
+    def restart(self) -> None:
+        """Stop, then start again with the settings in the file; thread-safe."""
+        self._restarting = True
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signalled = True
+
+    def _start_again(self) -> None:
+        """Replace the program by a new one; open files, sockets and threads end with this one."""
+        logger.info("the site restarts with new settings")
+        logging.shutdown()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # from here on a signal ends the process
+        if not self._signalled:
+            command = [sys.executable, *sys.orig_argv[1:]]
+            os.execv(sys.executable, command)  # noqa: S606  # the same command as now
+
+
+class Watchdog:
+    """Exits the process, with the code `STUCK`, when a heartbeat is late.
+
+    It has a thread of its own, so it notices an event loop that hangs, too. It does not unwind or
+    join anything: that would hang as well. A pause of the whole process is forgiven, up to
+    `FROZEN_S`.
+    """
+
+    def __init__(
+        self, name: str, heartbeat: Heartbeat, end: Callable[[int], object] = os._exit
+    ) -> None:
+        """`name`: what hangs, for the log."""
+        self._name, self._heartbeat, self._end = name, heartbeat, end
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        """Start watching; the first heartbeat is now."""
+        self._heartbeat.beat()
+        exit_unless_called_again(FROZEN_S)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        self._thread.join()
+        exit_no_more()
+
+    def _run(self) -> None:
+        checked = time.monotonic()
+        while not self._stopping.wait(CHECK_S):
+            exit_unless_called_again(FROZEN_S)
+            before, checked = checked, time.monotonic()
+            if checked - before > PAUSED_S:
+                logger.warning("the whole process was paused for %.1f s", checked - before)
+                self._heartbeat.beat()
+            elif self._heartbeat.is_late:
+                exit_stuck(self._report, self._end)
+                return
+
+    def _report(self) -> None:
+        logger.critical(
+            "%s hangs: no progress for %g s; exiting", self._name, self._heartbeat.deadline_s
+        )
+        dump_threads()
+
+
+class SystemdNotifier:
+    """Notifies systemd of the state of the service (sd_notify); does nothing without systemd."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address`: NOTIFY_SOCKET of the environment."""
+        self._address = address and ("\0" + address[1:] if address[0] == "@" else address)
+        self._alive_at: float | None = None
+
+    def alive(self) -> None:
+        """Report that the service is alive and, the first time, ready; at most once a second."""
+        now = time.monotonic()
+        if self._alive_at is None:
+            self.notify("READY=1\nWATCHDOG=1")
+        elif now - self._alive_at >= NOTIFY_S:
+            self.notify("WATCHDOG=1")
+        else:
+            return
+        self._alive_at = now
+
+    def notify(self, text: str) -> None:
+        """Send a message."""
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(text.encode(), self._address)
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit on open files towards the hard one; return the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    if wanted <= soft or soft == resource.RLIM_INFINITY:
+        wanted = soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("the limit of open files stays at %d: %s", soft, error)
+        return soft
+    if 0 <= wanted < FEW_FILES:
+        logger.warning(
+            "only %d files and connections may be open at once; raise LimitNOFILE= of the service "
+            "or ulimit -n",
+            wanted,
+        )
+    return wanted
+
+
+@contextmanager
+def limited_memory(more: int) -> Iterator[None]:
+    """Have allocations fail once this process takes `more` bytes than now; on Linux only.
+
+    The limit counts what a process may write to (`RLIMIT_DATA`), not the address space that
+    libraries reserve.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    least = min(limit for limit in (used + more, soft, hard) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

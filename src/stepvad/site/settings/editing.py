@@ -1,0 +1,509 @@
+"""Edits of the text of a settings file; comments, order and form of everything else are kept."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.site.settings.section import NAME, Section
+
+if TYPE_CHECKING:
+    from tomlkit.container import Container
+    from tomlkit.items import Array, InlineTable, Item, Table
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+Corner = tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]]
+Corners = Annotated[list[Corner], Field(min_length=3, max_length=200)]
+Spans = Annotated[list[Annotated[str, Field(max_length=20)]], Field(max_length=24)]
+KeyValue = (
+    bool
+    | int
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=2000)]
+    | Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=100)]
+)
+KeyChanges = Annotated[dict[Name, KeyValue | None], Field(max_length=50)]
+"""New values by key; None removes a key, so its default counts."""
+
+KeyTable: TypeAlias = "Container | Table | InlineTable"
+CAMERAS: TablePath = ("cameras",)
+DIGITS = 4
+"""Digits of a corner: a tenth of a pixel in a picture of 1000."""
+
+TablePath = tuple[str, ...]
+TOKENS = re.compile(
+    r"""
+    (?P<text> \"\"\"(?:\\.|[^\\])*?\"\"\""{0,2} | '''.*?''''{0,2}
+            | (?!\"\"\")"(?:\\.|[^"\\\n])*" | (?!''')'[^'\n]*' )
+    | (?P<comment> \#[^\n]* )
+    | (?P<open> [\[{] )
+    | (?P<close> [\]}] )
+    | (?P<space> [ \t]+ )
+    | (?P<other> [^\[\]{}"'\#\s]+ | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text after some edits; the loader decides whether they make sense.
+
+    Raises `ConfigError` if there is no such camera, zone or section, or if the file has it in a
+    form that cannot be edited piece by piece.
+    """
+    is_crlf = "\r\n" in text
+    text = text.replace("\r\n", "\n")
+    for edit in edits:
+        text = _applied(text, edit)
+    return text.replace("\n", "\r\n") if is_crlf else text
+
+
+class AddCamera(Section):
+    """Add a camera after the others."""
+
+    edit: Literal["add camera"]
+    keys: KeyChanges
+    zones: Annotated[dict[Name, Corners], Field(max_length=50)] = Field(default_factory=dict)
+    zone_hours: Annotated[dict[Name, Spans], Field(max_length=50)] = Field(default_factory=dict)
+
+
+class ChangeCamera(Section):
+    """Change the settings of a camera, its name among them."""
+
+    edit: Literal["change camera"]
+    camera: Name
+    keys: KeyChanges
+
+
+class RemoveCamera(Section):
+    """Remove a camera with the comment above it."""
+
+    edit: Literal["remove camera"]
+    camera: Name
+
+
+class SetZone(Section):
+    """Draw a zone, or draw it again; `hours` is when people in it raise events, None always."""
+
+    edit: Literal["set zone"]
+    camera: Name
+    zone: Name
+    corners: Corners
+    hours: Spans | None = None
+
+
+class RenameZone(Section):
+    """Rename a zone."""
+
+    edit: Literal["rename zone"]
+    camera: Name
+    zone: Name
+    to: Name
+
+
+class DeleteZone(Section):
+    """Delete a zone."""
+
+    edit: Literal["delete zone"]
+    camera: Name
+    zone: Name
+
+
+class ChangeSection(Section):
+    """Change the keys of a section, which is made if there is none."""
+
+    edit: Literal["change section"]
+    section: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)?$", max_length=60)]
+    name: Name | None = None
+    """Which item, if the section is a list, such as sinks.webhooks."""
+    keys: KeyChanges
+
+
+class RemoveSection(Section):
+    """Remove a section, or one item of a list, with the comment above it."""
+
+    edit: Literal["remove section"]
+    section: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)?$", max_length=60)]
+    name: Name | None = None
+
+
+Edit = Annotated[
+    AddCamera
+    | ChangeCamera
+    | RemoveCamera
+    | SetZone
+    | RenameZone
+    | DeleteZone
+    | ChangeSection
+    | RemoveSection,
+    Field(discriminator="edit"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """The lines of one table: the comment above its header, the header and keys, what follows."""
+
+    path: TablePath
+    is_item: bool
+    """Whether its header has two brackets: one item of a list of tables."""
+    lead: str
+    body: str
+    tail: str
+    """Blank lines and comments after its last key."""
+
+    @property
+    def text(self) -> str:
+        """All of its lines."""
+        return f"{self.lead}{self.body}{self.tail}"
+
+
+def split_tables(text: str) -> list[TextTable]:
+    """The tables of a valid TOML text in order; the first holds the keys above all headers."""
+    starts = [0, *_headers(text)]
+    parts = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+    found: list[TextTable] = []
+    lead = ""
+    for number, part in enumerate(parts):
+        body, tail = _without_tail(part)
+        rest, above = _comment_above(tail) if number < len(parts) - 1 else (tail, "")
+        header = body.partition("\n")[0] if number else ""
+        found.append(TextTable(_path(header), header.lstrip().startswith("[["), lead, body, rest))
+        lead = above
+    return found
+
+
+def join_tables(tables: Iterable[TextTable]) -> str:
+    """The text of all tables."""
+    return "".join(table.text for table in tables)
+
+
+def _applied(text: str, edit: Edit) -> str:
+    file = _EditedFile(text)
+    match edit:
+        case AddCamera():
+            file.add(CAMERAS, edit.keys)
+            for zone, corners in edit.zones.items():
+                file.set_zone(file.latest, zone, corners, edit.zone_hours.get(zone))
+        case ChangeCamera():
+            file.change(file.camera(edit.camera), edit.keys)
+        case RemoveCamera():
+            file.remove(file.camera(edit.camera))
+        case SetZone(camera=camera, zone=zone):
+            file.set_zone(file.camera(camera), zone, edit.corners, edit.hours)
+        case RenameZone(camera=camera, zone=zone):
+            file.rename_zone(file.camera(camera), zone, edit.to)
+        case DeleteZone(camera=camera, zone=zone):
+            file.delete_zone(file.camera(camera), zone)
+        case ChangeSection():
+            _change_section(file, edit)
+        case RemoveSection():
+            file.remove(file.known(tuple(edit.section.split(".")), edit.name))
+    return file.text
+
+
+def _change_section(file: _EditedFile, edit: ChangeSection) -> None:
+    path = tuple(edit.section.split("."))
+    at = file.section(path, edit.name)
+    if at is None:
+        file.add(path, _named(edit), is_item=edit.name is not None)
+    else:
+        file.change(at, edit.keys)
+
+
+def _named(edit: ChangeSection) -> KeyChanges:
+    return edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
+
+
+class _EditedFile:
+    """The tables of a file while one edit is applied.
+
+    A table is known by its index; sub-tables such as `[cameras.zones]` follow that of their camera.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.tables = split_tables(text if text.endswith("\n") or not text else f"{text}\n")
+
+    @property
+    def text(self) -> str:
+        """The text now."""
+        return join_tables(self.tables)
+
+    @property
+    def latest(self) -> int:
+        """The camera that was added last."""
+        return max(at for at, table in enumerate(self.tables) if table.path == CAMERAS)
+
+    def camera(self, name: str) -> int:
+        """The table of a camera."""
+        return self.known(CAMERAS, name)
+
+    def known(self, path: TablePath, name: str | None) -> int:
+        """The table of a section or of an item; raises if there is none."""
+        at = self.section(path, name)
+        if at is None:
+            raise _missing(".".join(path), name)
+        return at
+
+    def section(self, path: TablePath, name: str | None) -> int | None:
+        """The table of a section, or of the item of this name in a list of tables."""
+        for at, table in enumerate(self.tables):
+            if table.path != path or table.is_item != (name is not None):
+                continue
+            if name is None or self._facts(at).get("name", path[-1].rstrip("s")) == name:
+                return at
+        self._refuse_inline(path)
+        return None
+
+    def change(self, at: int, keys: KeyChanges) -> None:
+        """Set and remove keys of a table."""
+        document, table = self._opened(at)
+        for key, value in keys.items():
+            if value is None:
+                table.pop(key, None)
+            else:
+                _put(table, key, value)
+        self._close(at, document)
+
+    def add(self, path: TablePath, keys: KeyChanges, *, is_item: bool = True) -> None:
+        """Add a table after the last one of its kind."""
+        self._refuse_inline(path)
+        brackets = ("[[", "]]") if is_item else ("[", "]")
+        given = [(key, value) for key, value in keys.items() if value is not None]
+        lines = [f"{key} = {_item(value).as_string()}" for key, value in given]
+        header = ".".join(path).join(brackets)
+        same = [n for n, table in enumerate(self.tables) if table.path[: len(path)] == path]
+        near = [n for n, table in enumerate(self.tables) if table.path[:1] == path[:1]]
+        after = max(same or near or range(len(self.tables)))
+        before, is_last = self.tables[after], after == len(self.tables) - 1
+        if before.text and (is_last or not before.tail):
+            self.tables[after] = replace(before, tail=f"{before.tail}\n")
+        body = "".join(f"{line}\n" for line in [header, *lines])
+        new = TextTable(path, is_item, "", body, "" if is_last else "\n")
+        self.tables.insert(after + 1, new)
+
+    def remove(self, at: int) -> None:
+        """Remove a table with its sub-tables; a blank line at the end of the file goes too."""
+        end = self._end(at)
+        path = self.tables[at].path
+        if path == CAMERAS and len([t for t in self.tables if t.path == CAMERAS]) == 1:
+            raise ConfigError(
+                "cameras: expected at least one camera, got the last one to remove",
+                hint="add another one first",
+            )
+        del self.tables[at:end]
+        if end > at and at == len(self.tables):
+            last = self.tables[-1]
+            self.tables[-1] = replace(last, tail=last.tail.rstrip() and last.tail)
+
+    def set_zone(
+        self, at: int, zone: str, corners: Sequence[Corner], hours: Sequence[str] | None
+    ) -> None:
+        """Set the corners and hours of a zone."""
+        self._set_inner(at, "zones", zone, _polygon(corners))
+        if hours is not None:
+            self._set_inner(at, "zone_hours", zone, _item([*hours]))
+        else:
+            self._remove_inner(at, "zone_hours", zone)
+
+    def rename_zone(self, at: int, zone: str, to: str) -> None:
+        """Give a zone and its hours another name; it becomes the last one."""
+        for key in ("zones", "zone_hours"):
+            found = self._inner(at, key)
+            if found is None or zone not in found[2]:
+                if key == "zones":
+                    raise _missing("zone", zone)
+                continue
+            if to in found[2]:
+                raise ConfigError(
+                    f"zone: expected a new name, got {to!r} which another zone has",
+                    hint="delete that one first, or choose another name",
+                )
+            value = found[2][zone]
+            self._remove_inner(at, key, zone)
+            self._set_inner(at, key, to, value)
+
+    def delete_zone(self, at: int, zone: str) -> None:
+        """Delete a zone and its hours."""
+        if not self._remove_inner(at, "zones", zone):
+            raise _missing("zone", zone)
+        self._remove_inner(at, "zone_hours", zone)
+
+    def _set_inner(self, at: int, key: str, name: str, value: Item) -> None:
+        """Set `key.name` of a camera, in the form that the file has."""
+        found = self._inner(at, key)
+        if found is not None:
+            where, document, inner = found
+            _put(inner, name, value)
+            self._close(where, document)
+            return
+        comment = f" {value.trivia.comment}" if value.trivia.comment else ""
+        line = f"{key}.{name} = {value.as_string()}{comment}\n"
+        self.tables[at] = replace(self.tables[at], body=self.tables[at].body + line)
+
+    def _remove_inner(self, at: int, key: str, name: str) -> bool:
+        found = self._inner(at, key)
+        if found is None or name not in found[2]:
+            return False
+        where, document, inner = found
+        del inner[name]
+        if not len(inner) and where == at:
+            self._opened_of(document, where).pop(key)
+        self._close(where, document)
+        return True
+
+    def _inner(self, at: int, key: str) -> tuple[int, Container, KeyTable] | None:
+        """The table of a camera's zones: where it is, the document around it, and itself."""
+        path = (*self.tables[at].path, key)
+        for where in range(at + 1, self._end(at)):
+            if self.tables[where].path == path:
+                document, table = self._opened(where)
+                return where, document, table
+        document, table = self._opened(at)
+        inner = table.get(key)
+        return None if inner is None else (at, document, inner)
+
+    def _end(self, at: int) -> int:
+        """The index after the sub-tables of a table."""
+        path, end = self.tables[at].path, at + 1
+        while (
+            end < len(self.tables)
+            and self.tables[end].path[: len(path)] == path
+            and len(self.tables[end].path) > len(path)
+        ):
+            end += 1
+        return end
+
+    def _facts(self, at: int) -> Mapping[str, object]:
+        facts: Any = tomllib.loads(self.tables[at].body)
+        for part in self.tables[at].path:
+            facts = facts[part]
+        return facts[0] if self.tables[at].is_item else facts
+
+    def _opened(self, at: int) -> tuple[Container, KeyTable]:
+        """A table as a document of its own, and the table in it."""
+        document = _tomlkit().parse(self.tables[at].body)
+        return document, self._opened_of(document, at)
+
+    def _opened_of(self, document: Container, at: int) -> KeyTable:
+        found: Any = document
+        for part in self.tables[at].path:
+            found = found[part]
+        return found[0] if self.tables[at].is_item else found
+
+    def _close(self, at: int, document: Container) -> None:
+        self.tables[at] = replace(self.tables[at], body=document.as_string())
+
+    def _refuse_inline(self, path: TablePath) -> None:
+        """Raise if the file has a section as a value of another table."""
+        for at, table in enumerate(self.tables):
+            rest = path[len(table.path) :]
+            if rest and path[: len(table.path)] == table.path and rest[0] in self._facts(at):
+                raise ConfigError(
+                    f"{'.'.join(path)}: expected a separate table, got a value in another",
+                    hint="edit the text of the file",
+                )
+
+
+def _put(table: KeyTable, key: str, value: Item | KeyValue) -> None:
+    """Set a key unless it has that value already; the comment after it stays."""
+    before = table.get(key)
+    if before == value and isinstance(before, bool) == isinstance(value, bool):
+        return
+    item = _item(value)
+    if type(table).__name__ == "InlineTable":
+        _put_inline(table, key, item)
+        return
+    table[key] = item
+
+
+def _put_inline(table: KeyTable, key: str, item: Item) -> None:
+    """Set a key of a table in braces, with the space before its closing brace."""
+    is_new = key not in table
+    table[key] = item
+    if is_new:
+        item.trivia.trail = " "
+
+
+def _item(value: Item | KeyValue) -> Item:
+    return _tomlkit().item(value)
+
+
+def _polygon(corners: Sequence[Corner]) -> Array:
+    """Corners on one line, as people write them."""
+    pairs = ", ".join(f"[{_fraction(x)}, {_fraction(y)}]" for x, y in corners)
+    return _tomlkit().array(f"[{pairs}]")
+
+
+def _fraction(value: float) -> str:
+    return repr(round(float(value), DIGITS))
+
+
+def _missing(what: str, name: str | None) -> ConfigError:
+    return ConfigError(
+        f"{what}: expected one of the file, got {name or what!r}",
+        hint="someone may have changed the file: load it again",
+    )
+
+
+def _tomlkit() -> Any:
+    try:
+        import tomlkit
+    except ImportError:
+        raise MissingExtraError("editing settings", "web") from None
+    return tomlkit
+
+
+def _headers(text: str) -> Iterator[int]:
+    """Where the lines of headers start."""
+    depth, line, is_first = 0, 0, True
+    for token in TOKENS.finditer(text):
+        match token.lastgroup:
+            case "open":
+                if is_first and not depth:
+                    yield line
+                depth += 1
+            case "close":
+                depth -= 1
+            case "other" if token[0] == "\n":
+                line, is_first = token.end(), True
+                continue
+        is_first = is_first and token.lastgroup == "space"
+
+
+def _without_tail(part: str) -> tuple[str, str]:
+    """The lines up to the last key, and the blank ones and comments after them."""
+    lines = part.splitlines(keepends=True)
+    end = len(lines)
+    while end and re.fullmatch(r"\s*(#.*)?\s*", lines[end - 1]):
+        end -= 1
+    return "".join(lines[:end]), "".join(lines[end:])
+
+
+def _comment_above(tail: str) -> tuple[str, str]:
+    """What belongs to the table before, and the comment right above the next header."""
+    lines = tail.splitlines(keepends=True)
+    start = len(lines)
+    while start and lines[start - 1].strip():
+        start -= 1
+    return "".join(lines[:start]), "".join(lines[start:])
+
+
+def _path(header: str) -> TablePath:
+    if not header:
+        return ()
+    path: TablePath = ()
+    facts: object = tomllib.loads(header)
+    while isinstance(facts, Mapping) and facts:
+        (name, facts), *_ = facts.items()
+        path += (str(name),)
+        if isinstance(facts, list):
+            facts = facts[0]
+    return path

@@ -1,0 +1,341 @@
+"""Load, validate and describe the settings file of a site; errors name the line."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from stepvad.errors import ConfigError, os_reason
+from stepvad.files.redaction import redact
+from stepvad.site.settings.page import of_people
+from stepvad.site.settings.sections import (
+    CameraSettings,
+    PoseSettings,
+    Sinks,
+    SiteSettings,
+)
+
+KeyPath = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+GUIDE = "the guide on watching cameras has an example"
+SECRET_FIELDS = ("url", "credentials", "password", "secret", "token", "to")
+"""Fields that may hold a secret by mistake; error messages never show their values."""
+MAX_BYTES = 1 << 20
+MAX_DOTS = 256
+"""Most dots of a line, not counting decimal points in lists: `tomllib` takes memory and time that
+grow with the square of a key's parts, 4 GB for a key of 64 kB."""
+MAX_WORD = 3500
+"""Longest word: Python writes no integer of more than 4,300 digits."""
+_DECIMAL = re.compile(r"\d\.\d+(?=\s*[,\]])")
+_LONG = re.compile(rf"\w{{{MAX_WORD + 1}}}")
+_KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
+
+
+class SettingsError(ConfigError):
+    """Settings that are refused: `what` is wrong, in which line of the file."""
+
+    def __init__(self, problem: str, *, hint: str = "", what: str = "", line: int = 1) -> None:
+        super().__init__(problem, hint=hint)
+        self.what, self.line = what or problem, line
+
+
+def load(path: Path | str) -> SiteSettings:
+    """Load the settings of a site from a TOML file; paths are relative to the file."""
+    return read(path, SiteSettings, f"stepvad watch --demo needs none; {GUIDE}")
+
+
+def data_of(site: Path) -> Path:
+    """The data directory of a site, named by itself or by the settings."""
+    return load(site).data if site.suffix == ".toml" else site
+
+
+def read(path: Path | str, model: type[Model], hint: str) -> Model:
+    """Load settings of any kind from a TOML file; `hint` says where to find an example."""
+    path = Path(path)
+    return validate(read_text(path, hint), path, model, hint)
+
+
+def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Model:
+    """The settings in the text of a file at `path`, which need not have that text yet."""
+    try:
+        facts = parse(text)
+    except tomllib.TOMLDecodeError as error:
+        what = f"expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}"
+        raise SettingsError(
+            f"{path}: {what}",
+            hint=f"strings need quotes; {hint.rpartition('; ')[2]}",
+            what=what,
+            line=_torn_line(str(error), text),
+        ) from None
+    try:
+        return model.model_validate(facts, context={"directory": path.absolute().parent})
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    first, lines = found[0], _lines(text)
+    more = f" ({len(found) - 1} more after this)" if len(found) > 1 else ""
+    problem, remedy = _explained(first, model)
+    place = first["loc"]
+    if first["type"] == "missing":
+        place = place[:-1]
+    line, what = _line(lines, place), f"{problem}{more}"
+    raise SettingsError(f"{path}, line {line}: {what}", hint=remedy, what=what, line=line)
+
+
+def parse(text: str) -> dict[str, object]:
+    """The value of an untrusted TOML text; raises `tomllib.TOMLDecodeError`."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _DECIMAL.sub("", line).count(".") > MAX_DOTS:
+            raise tomllib.TOMLDecodeError(f"More than {MAX_DOTS} dots (at line {number})")
+        if _LONG.search(line):
+            problem = f"A word of more than {MAX_WORD:,} characters (at line {number})"
+            raise tomllib.TOMLDecodeError(problem)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("Values nested too deeply") from None
+
+
+def _torn_line(problem: str, text: str) -> int:
+    """The line that the parser names, or the last one."""
+    found = re.search(r"\(at line (\d+)", problem)
+    return int(found[1]) if found else max(len(text.splitlines()), 1)
+
+
+def describe(settings: SiteSettings) -> str:
+    """Describe what a site will do, without secrets."""
+    cameras = settings.cameras
+    lines = [
+        f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
+        f"scored by {settings.model or 'a model that it learns itself'}."
+    ]
+    for camera in cameras:
+        learns = settings.model is None and camera.model is None
+        lines += [f"  {line}" for line in _of_camera(camera, learns=learns)]
+    if any(camera.has_pictures for camera in cameras):
+        lines.append(_of_pose(settings.pose))
+    lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
+    kept = settings.retention
+    drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
+    but = f", except a drawing of the place for these cameras: {drawn}" if drawn else ""
+    lines.append(
+        f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
+        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels{but}."
+    )
+    return "\n".join([*lines, _of_web(settings)])
+
+
+def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
+    looks = {"stream": redact(camera.url), "demo": "the bundled scene"}
+    with_words = f" with the credentials of {camera.credentials}" if camera.credentials else ""
+    again = ", in a loop" if camera.loop else ""
+    lines = [
+        f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
+        f"{camera.rate:g} frames a second."
+    ]
+    if camera.uses_tls:
+        lines.append(f"  {_of_tls(camera)}")
+    if camera.model:
+        lines.append(f"  Its model is {camera.model}.")
+    of_model = "the limit that the site learns" if learns else "its calibrated threshold"
+    above = f"above {of_model}" if camera.threshold is None else f"above {camera.threshold:g}"
+    lines.append(f"  It alerts on scores {above}.")
+    if camera.zones:
+        lines.append(f"  Its zones: {', '.join(camera.zones)}.")
+    if camera.hours:
+        lines.append(f"  Events are raised at {', '.join(camera.hours)}.")
+    for zone, hours in camera.zone_hours.items():
+        when = f"at {', '.join(hours)} only" if hours else "never"
+        lines.append(f"  People in its zone {zone} raise events {when}.")
+    if camera.record:
+        lines.append("  Its poses are recorded.")
+    return lines
+
+
+def _of_tls(camera: CameraSettings) -> str:
+    if camera.tls_insecure:
+        return "Its certificate is not checked (tls_insecure)."
+    return f"Its certificate is checked against {camera.tls_ca or 'the authorities of the system'}."
+
+
+def _of_pose(pose: PoseSettings) -> str:
+    workers = "1 process" if pose.workers == 1 else f"{pose.workers} processes"
+    threads = "1 thread" if pose.threads == 1 else f"{pose.threads} threads"
+    return (
+        f"People are found by {pose.detector} and {pose.pose} on {_of_engine(pose)}: {workers} "
+        f"with {threads}, up to {pose.batch} frames at a time; people with a mean confidence below "
+        f"{pose.min_confidence:g} are dropped."
+    )
+
+
+def _of_engine(pose: PoseSettings) -> str:
+    engine = "the engine that suits the processor" if pose.engine == "auto" else pose.engine
+    precision = "" if pose.precision == "auto" else f" in {pose.precision}"
+    return f"{engine}{precision}" + ("" if pose.device == "cpu" else f", device {pose.device}")
+
+
+def _of_sinks(sinks: Sinks) -> list[str]:
+    lines = ["into the event store, always"]
+    if sinks.mqtt:
+        how = "encrypted" if sinks.mqtt.tls else "not encrypted"
+        lines.append(
+            f"to the broker {sinks.mqtt.host}:{sinks.mqtt.port}, {how}, under {sinks.mqtt.prefix}/"
+        )
+    for webhook in sinks.webhooks:
+        signed = "signed" if webhook.secret else "not signed"
+        lines.append(f"to {redact(webhook.url)} ({webhook.name}), {signed}")
+    if sinks.file:
+        lines.append(f"to the file {sinks.file.path}")
+    return [*lines, *(line for people in sinks.notify for line in of_people(people))]
+
+
+def _of_web(settings: SiteSettings) -> str:
+    web = settings.web
+    if not web.enabled:
+        return "There is no page."
+    token = web.token or settings.data / "token"
+    lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
+    if web.certificate:
+        lines.append(f"It serves TLS with the certificate {web.certificate}.")
+    elif web.trusted_proxies:
+        lines.append(
+            f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
+            f"{', '.join(web.trusted_proxies)}."
+        )
+    elif not _is_loopback(web.host):
+        lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
+    if web.user_header is not None:
+        others = "are refused" if web.sso_role == "none" else f"may {web.sso_role}"
+        lines.append(
+            f"That proxy passes user names ({web.user_header}); users without an account {others}."
+        )
+    return "\n".join(lines)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_text(path: Path, hint: str) -> str:
+    """Read the text of a settings file as it is, its ends of lines included."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: expected settings, got a file of more than {MAX_BYTES} bytes",
+                hint="name the TOML file with the settings",
+            )
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{path}: expected a settings file, got: {reason}",
+            hint=hint,
+        ) from None
+
+
+def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """Message and hint for a validation error."""
+    place = error["loc"]
+    name = ".".join(str(part) for part in place if isinstance(part, str))
+    section = _section(place[:-1], model)
+    match error["type"]:
+        case "extra_forbidden":
+            known = ", ".join(section.model_fields)
+            return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
+        case "missing":
+            missing = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {missing.description}" if missing else "give all of its values"
+            return f"{name}: expected a value, got none", hint
+        case "value_error":
+            message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
+            problem, _, hint = message.partition(" | ")
+            return f"{name}: {problem}" if name else problem, hint
+    wanted = error["msg"].removeprefix("Input should ").removeprefix("be ")
+    if "pattern" in error.get("ctx", {}):
+        wanted = f"the form {error['ctx']['pattern']}"
+    secret = not {str(part) for part in place}.isdisjoint(SECRET_FIELDS)
+    got = "something else" if secret else f"{error['input']!r}"[:80]
+    field = section.model_fields.get(str(place[-1]))
+    hint = f"{place[-1]}: {field.description}" if field else ""
+    return f"{name}: expected {wanted[:1].lower()}{wanted[1:]}, got {got}", hint
+
+
+def _section(place: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
+    """The pydantic model of a location in the settings."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _inner(model.model_fields[part].annotation) or model
+    return model
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """The model inside `X`, `X | None` or `list[X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for a in getattr(annotation, "__args__", ()) if (m := _inner(a))), None)
+
+
+def _line(lines: dict[KeyPath, int], place: KeyPath) -> int:
+    """The line of a location, or of its innermost parent with a known line."""
+    while place and place not in lines:
+        place = place[:-1]
+    return lines.get(place, 1)
+
+
+def _lines(text: str) -> dict[KeyPath, int]:
+    """The line of every table and key of a valid TOML text, counted from 1."""
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    depth, quotes = 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if quotes:
+            quotes = "" if quotes in line else quotes
+        elif depth:
+            depth += _depth(line)
+        elif header := _HEADER.match(line):
+            table = _table(_parts(header[2]), header[1] == "[[", counts)
+            for end in range(1, len(table) + 1):
+                lines.setdefault(table[:end], number)
+        elif key := _KEYS.match(line):
+            parts = _parts(key[1])
+            for end in range(1, len(parts) + 1):
+                lines.setdefault(table + parts[:end], number)
+            depth = _depth(key[2])
+            quotes = next((q for q in ('"""', "'''") if key[2].count(q) == 1), "")
+    return lines
+
+
+def _parts(keys: str) -> KeyPath:
+    return tuple(part.strip("\"'") for part in re.findall(_KEY, keys))
+
+
+def _table(parts: KeyPath, is_array: bool, counts: dict[KeyPath, int]) -> KeyPath:
+    """The location that a header opens, with indices for arrays of tables."""
+    place: KeyPath = ()
+    for at, part in enumerate(parts):
+        place += (part,)
+        last = at == len(parts) - 1
+        if last and is_array:
+            counts[place] = counts.get(place, -1) + 1
+        if place in counts:
+            place += (counts[place],)
+    return place
+
+
+def _depth(line: str) -> int:
+    """Number of brackets that a line leaves open."""
+    bare = _STRING.sub("", line).partition("#")[0]
+    return sum(bare.count(c) for c in "[{") - sum(bare.count(c) for c in "]}")

@@ -1,0 +1,172 @@
+"""Change the settings file of a running site; nobody's change is lost, and the site restarts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepvad.errors import ConfigError, os_reason
+from stepvad.files.atomic import replacing
+from stepvad.site.checking import CameraPicture, CameraProblem, check, send_test, try_camera
+from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
+from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
+from stepvad.site.settings.sections import SiteSettings
+
+logger = logging.getLogger(__name__)
+
+BEFORE = ".before"
+"""Added to the name of the file with the settings before the last change."""
+
+TRIED = "tried"
+"""Name of a camera while it is tried."""
+TRIED_KEYS = ("url", "credentials", "tls_ca", "tls_insecure", "picture_rate", "rate")
+
+
+class SettingsEditor:
+    """The settings file of a running site; thread-safe."""
+
+    def __init__(self, path: Path, running: SiteSettings, reload: Callable[[], None]) -> None:
+        """`reload` starts the site again with the file as it is then."""
+        self.path = path.absolute()
+        self.running = running
+        self._reload = reload
+        self._saving, self._trying, self._testing = (threading.Lock() for _ in range(3))
+
+    def read(self) -> SettingsText:
+        """The file as it is."""
+        return read_settings(self.path)
+
+    def validate(self, text: str) -> SiteSettings:
+        """The settings in a text, as `stepvad watch` reads them."""
+        return validate(text, self.path, SiteSettings)
+
+    def check(self, text: str) -> list[str]:
+        """Check a text as `stepvad watch --check` does; a line for each check that passes."""
+        settings = self.validate(text)
+        lines = [*check(settings)]
+        web = settings.web
+        if web.enabled and web.port not in (0, self.running.web.port):
+            _check_free(web.host, web.port)
+        return lines
+
+    def edited(self, digest: str, edits: Sequence[Edit]) -> str:
+        """The text of the file after some edits; nothing is saved."""
+        return edited(check_unchanged(self.path, digest).text, edits)
+
+    def save(self, digest: str, text: str) -> SettingsText:
+        """Replace the text of the file, then start the site again if it has changed."""
+        with self._saving:
+            self.check(text)
+            saved = save_settings(self.path, text, digest)
+            if saved.digest != digest:
+                logger.warning("%s was changed from the page", self.path)
+                self._reload()
+            return saved
+
+    def try_camera(self, keys: KeyChanges) -> CameraPicture | CameraProblem:
+        """Open a camera that the file need not have; one at a time."""
+        given = {key: keys[key] for key in TRIED_KEYS if keys.get(key) is not None}
+        new = AddCamera(edit="add camera", keys={"name": TRIED, **given})
+        try:
+            camera = self.validate(edited('model = "unused"\n', [new])).camera(TRIED)
+        except SettingsError as error:
+            raise ConfigError(error.what, hint=error.hint) from None
+        with _alone(self._trying, "another camera is being tried"):
+            return try_camera(camera, self.running.pose, self.running.logs)
+
+    def test_sink(self, name: str) -> None:
+        """Send a test through a sink of the running site; one at a time."""
+        with _alone(self._testing, "another test is being sent"):
+            send_test(self.running, name)
+
+
+class FileChangedError(ConfigError):
+    """The file is not the one that the change was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsText:
+    """The text of a settings file, and the digest that tells it from any other."""
+
+    text: str
+    digest: str
+
+
+def read_settings(path: Path) -> SettingsText:
+    """Read the text of a settings file."""
+    text = read_text(path, "check it on the machine itself")
+    return SettingsText(text, digest_of(text.encode()))
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_unchanged(path: Path, digest: str) -> SettingsText:
+    """Read the file; raise if it is not the one with this digest."""
+    now = read_settings(path)
+    if now.digest != digest:
+        raise FileChangedError(
+            f"{path}: expected the file as you loaded it, got one that was changed since",
+            hint="load it again and make your change there",
+        )
+    return now
+
+
+def save_settings(path: Path, text: str, digest: str) -> SettingsText:
+    """Replace a settings file if the loader takes the text and nobody changed it meanwhile.
+
+    The text before is kept beside it. A link stays a link: the file behind it is replaced.
+    """
+    path = path.resolve()
+    before = check_unchanged(path, digest)
+    if "\r\n" in before.text and "\r\n" not in text:  # browsers know one end of a line
+        text = text.replace("\n", "\r\n")
+    data = text.encode()
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: expected up to {MAX_BYTES} bytes, got {len(data)}")
+    validate(text, path, SiteSettings)
+    if data == before.text.encode():
+        return before
+    with replacing(path.with_name(path.name + BEFORE), ConfigError) as kept:
+        kept.write_bytes(before.text.encode())
+    with replacing(path, ConfigError) as temporary:
+        temporary.write_bytes(data)
+        check_unchanged(path, digest)
+    return SettingsText(text, digest_of(data))
+
+
+class BusyError(ConfigError):
+    """One at a time."""
+
+
+@contextmanager
+def _alone(lock: threading.Lock, words: str) -> Iterator[None]:
+    if not lock.acquire(blocking=False):
+        raise BusyError(
+            f"expected one at a time, got a second: {words}", hint="wait until it has finished"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise if another program listens where the page is to be: it would not come back."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"web: expected to listen on {host} port {port}, got: {os_reason(error)}",
+                hint="another program may use it: choose another host or port under [web]",
+            ) from None

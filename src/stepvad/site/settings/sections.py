@@ -1,0 +1,442 @@
+"""The sections of a site's settings: cameras, sinks, learning; every key with bounds and text."""
+
+from __future__ import annotations
+
+import re
+import secrets as random_words
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from stepvad.config import PoseDevice, PoseRuntime, Precision
+from stepvad.errors import ConfigError
+from stepvad.files.atomic import replacing
+from stepvad.files.secrets import secret
+from stepvad.incidents.hours import WatchHours
+from stepvad.site.settings.page import NotifySettings, Web
+from stepvad.site.settings.section import (
+    NAME,
+    Beside,
+    Hours,
+    RecordingAddress,
+    Reference,
+    Section,
+    beside,
+    check_distinct,
+    device_address,
+    has_secret,
+)
+from stepvad.video.camera import Device, device_of, is_device
+from stepvad.video.models import DETECTOR, POSE
+from stepvad.video.source import PICTURE_RATE
+from stepvad.video.url import PORTS, SCHEMES, CameraTls, Url
+
+LEARNED = "learned"
+"""Directory of learned models in the data directory."""
+CURRENT = "current"
+"""Link to the directory of the model in use."""
+MODEL_NAME = "learned.safetensors"
+
+SourceKind = Literal["stream", "device", "video", "poses", "demo"]
+Zone = list[tuple[float, float]]
+Named = TypeVar("Named", "WebhookSettings", NotifySettings)
+DEMO = "demo:"
+POSE_SUFFIXES = (".parquet", ".json")
+_PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+TOKEN = "token"
+"""File in the data directory with a generated token."""
+
+
+class LearningSettings(BaseModel):
+    """How a site without a model learns its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    alerts_per_day: float = Field(
+        1.0, gt=0, le=1000, description="False alerts allowed per camera and day."
+    )
+    fit_hours: list[str] = Field(
+        ["02:00-05:00"],
+        description="Hours in which new models are fitted, after the first ones; the site keeps "
+        "watching.",
+    )
+    footage_hours: float = Field(
+        48.0,
+        gt=0,
+        description="Maximum footage to fit on, roughly: blocks of ten minutes, spread evenly over "
+        "all recordings.",
+    )
+    keep: int = Field(3, ge=1, le=100, description="Older models to keep.")
+
+    @property
+    def hours(self) -> WatchHours:
+        """When it may fit."""
+        return WatchHours.parse(self.fit_hours)
+
+    @property
+    def alerts_per_hour(self) -> float:
+        """False alerts that each camera may raise an hour."""
+        return self.alerts_per_day / 24
+
+    @field_validator("fit_hours")
+    @classmethod
+    def _hours(cls, hours: list[str]) -> list[str]:
+        try:
+            WatchHours.parse(hours)
+        except ConfigError as error:
+            raise ValueError(f"{error.problem} | {error.hint}") from None
+        return hours
+
+
+class PoseSettings(Section):
+    """The networks that find people and their joints."""
+
+    detector: str = Field(DETECTOR, description="Person detector: a known name or an ONNX file.")
+    pose: str = Field(POSE, description="Pose network: a known name or an ONNX file.")
+    engine: PoseRuntime = Field(
+        "auto",
+        description="Inference engine; auto: OpenVINO where the processor supports bfloat16, "
+        "otherwise ONNX Runtime.",
+    )
+    precision: Precision = Field(
+        "auto", description="auto: bfloat16 where the processor supports it, otherwise float32."
+    )
+    device: PoseDevice = Field(
+        "cpu", description="Processor or accelerator that runs the networks."
+    )
+    workers: int = Field(1, ge=1, le=64, description="Processes that run the networks.")
+    threads: int = Field(1, ge=1, le=64, description="Threads of each process.")
+    min_confidence: float = Field(
+        0.25, ge=0, le=1, description="Drop people with a lower mean joint confidence."
+    )
+    follow: bool = Field(
+        True,
+        description="Follow people whom the detector loses, such as those who fall, by their "
+        "last pose.",
+    )
+    batch: int = Field(4, ge=1, le=64, description="Frames per batch, from all cameras.")
+
+    @field_validator("detector", "pose")
+    @classmethod
+    def _file(cls, model: str, info: ValidationInfo) -> str:
+        return str(beside(Path(model), info)) if Path(model).suffix else model
+
+
+class Sinks(Section):
+    """Where events go, in addition to the store."""
+
+    mqtt: MqttSettings | None = Field(None, description="A broker.")
+    webhooks: list[WebhookSettings] = Field(
+        default_factory=list, description="Addresses to post to."
+    )
+    file: JsonLinesSettings | None = Field(None, description="A file of JSON lines.")
+    notify: list[NotifySettings] = Field(
+        default_factory=list, description="People who get a message."
+    )
+
+    @field_validator("webhooks", "notify")
+    @classmethod
+    def _distinct(cls, sinks: list[Named]) -> list[Named]:
+        check_distinct(sink.name for sink in sinks)
+        return sinks
+
+
+class RetentionSettings(Section):
+    """How long data is kept."""
+
+    events_days: float = Field(30.0, gt=0, description="Events.")
+    poses_days: float = Field(7.0, gt=0, description="Poses, both of events and recorded.")
+    poses_mb: float = Field(
+        2000.0, gt=0, description="Size limit of recorded poses; the oldest are deleted."
+    )
+
+
+class SiteSettings(Section):
+    """Everything that `stepvad watch` needs."""
+
+    name: str = Field("site", pattern=NAME, description="Name of the site.")
+    data: Beside = Field(Path("site-data"), description="Directory for all data.")
+    model: Beside | None = Field(
+        None,
+        description="Model file, made with stepvad fit; without one the site learns its own from "
+        "its cameras.",
+    )
+    learning: LearningSettings = Field(
+        default_factory=LearningSettings, description="How a site without a model learns its own."
+    )
+    logs: Literal["text", "json"] = Field("text", description="Format of the log on stderr.")
+    cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
+    pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
+    sinks: Sinks = Field(default_factory=Sinks, description="Where events go.")
+    retention: RetentionSettings = Field(
+        default_factory=RetentionSettings, description="How long data is kept."
+    )
+    web: Web = Field(default_factory=Web, description="The page.")
+
+    @field_validator("cameras")
+    @classmethod
+    def _distinct(cls, cameras: list[CameraSettings]) -> list[CameraSettings]:
+        check_distinct(camera.name for camera in cameras)
+        return cameras
+
+    @model_validator(mode="after")
+    def _notified(self) -> Self:
+        for people in self.sinks.notify:
+            people.check_names(
+                [camera.name for camera in self.cameras],
+                [zone for camera in self.cameras for zone in camera.zones],
+            )
+        return self
+
+    def camera(self, name: str) -> CameraSettings:
+        """The camera of this name."""
+        return next(camera for camera in self.cameras if camera.name == name)
+
+    def model_of(self, camera: CameraSettings) -> Path:
+        """The model that scores a camera; that of a site that learns may not be there yet."""
+        return camera.model or self.model or self.data / LEARNED / CURRENT / MODEL_NAME
+
+    def learns(self, camera: CameraSettings) -> bool:
+        """Whether the site learns the model of a camera."""
+        return camera.model is None and self.model is None
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the site learns the model of some camera."""
+        return any(self.learns(camera) for camera in self.cameras)
+
+
+class CameraSettings(Section):
+    """One camera."""
+
+    name: str = Field(
+        pattern=NAME,
+        description="Letters, digits, - and _; it is part of topics, addresses and file names.",
+    )
+    url: str = Field(
+        description="rtsp:// or http:// address without credentials, an attached camera "
+        "(/dev/video0, or /dev/video0?size=1280x720&rate=15 for a mode), the path of a "
+        "video, of a folder of pictures or of poses (.parquet, .json), or demo: for the "
+        "bundled scene."
+    )
+    credentials: Reference | None = Field(
+        None, description="Where user:password is kept: env:NAME or file:PATH."
+    )
+    tls_ca: Beside | None = Field(
+        None,
+        description="For rtsps:// and https://: a PEM file with the authority that signed the "
+        "camera's certificate, or with that certificate; defaults to the system's "
+        "authorities.",
+    )
+    tls_insecure: bool = Field(
+        False,
+        description="Accept any certificate; an impostor would get the password.",
+    )
+    rate: float = Field(
+        10.0,
+        gt=0,
+        le=120,
+        description="Frames per second to score; for a model that counts frames, its own rate.",
+    )
+    picture_rate: float = Field(
+        PICTURE_RATE,
+        gt=0,
+        le=1000,
+        description="Frames per second of a folder of pictures.",
+    )
+    model: Beside | None = Field(None, description="Model of this camera; defaults to the site's.")
+    threshold: float | None = Field(
+        None, gt=0, description="Score that raises an alert; defaults to the model's calibration."
+    )
+    went_down: bool = Field(
+        False, description="Alert if someone goes down fast and is not seen for two seconds."
+    )
+    zones: dict[str, Zone] = Field(
+        default_factory=dict,
+        description="Named polygons; corners are fractions of the picture, from 0 to 1.",
+    )
+    hours: Hours | None = Field(
+        None,
+        min_length=1,
+        description='Hours in which events are raised, such as ["08:00-18:00"], in the machine\'s '
+        "time zone; defaults to always. Scores are shown at any time.",
+    )
+    zone_hours: dict[str, Hours] = Field(
+        default_factory=dict,
+        description="Hours in which people in a zone raise events, within the hours of the camera; "
+        "[] means never. A zone without an entry raises them at any time.",
+    )
+    loop: bool = Field(False, description="Play a file in a loop.")
+    record: bool = Field(False, description="Record poses, to fit and calibrate on them.")
+    draw_place: bool = Field(
+        False,
+        description="Keep one drawing of the edges in the picture, made when nobody is in view, to "
+        "show behind the skeletons. Nothing else made of pixels is kept.",
+    )
+    recorder: RecordingAddress | None = Field(
+        None,
+        description="Address of an event's clip in a video recorder, such as "
+        "http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4; {id} works, too.",
+    )
+
+    @property
+    def kind(self) -> SourceKind:
+        """The kind of source, derived from the URL."""
+        if self.url == DEMO:
+            return "demo"
+        if is_device(self.url):
+            return "device"
+        if "://" in self.url:
+            return "stream"
+        return "poses" if Path(self.url).suffix in POSE_SUFFIXES else "video"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a camera, which may come back when it is lost, and not a file."""
+        return self.kind in ("stream", "device")
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the source has pictures, in which people are yet to be found."""
+        return self.is_live or self.kind == "video"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the camera is accessed over TLS."""
+        return self.url.partition("://")[0] in PORTS
+
+    def address(self) -> Url:
+        """The URL of a stream with its credentials."""
+        tls = CameraTls(self.tls_ca, self.tls_insecure)
+        if self.credentials is None:
+            return Url(self.url, tls=tls)
+        kind, _, rest = self.credentials.partition(":")
+        if kind == "file":
+            return Url(self.url, credentials=Path(rest), tls=tls)
+        return Url(self.url.replace("://", f"://${{{rest}}}@", 1), tls=tls)
+
+    def live_source(self) -> Url | Device:
+        """What a live camera is opened by."""
+        return device_of(self.url) if self.kind == "device" else self.address()
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str, info: ValidationInfo) -> str:
+        if is_device(url):
+            return device_address(url)
+        if "://" not in url:
+            return url if url == DEMO else str(beside(Path(url), info))
+        bare = _PLACEHOLDER.sub("", url)
+        if bare.partition("://")[0] not in SCHEMES:
+            raise ValueError(
+                f"expected one of {', '.join(SCHEMES)}, got another scheme | "
+                "a file is named by its path alone"
+            )
+        if has_secret(bare):
+            raise ValueError(
+                "expected an address without credentials, got some in it | "
+                'remove them and set credentials = "env:NAME" or "file:PATH"'
+            )
+        return url
+
+    @field_validator("zones")
+    @classmethod
+    def _zones(cls, zones: dict[str, Zone]) -> dict[str, Zone]:
+        for name, corners in zones.items():
+            if not re.fullmatch(NAME, name):
+                raise ValueError(f"expected letters, digits, - and _ in a name, got {name!r}")
+            if len(corners) < 3 or not all(0 <= v <= 1 for xy in corners for v in xy):
+                raise ValueError(
+                    f"zone {name}: expected at least 3 corners of numbers from 0 to 1, got "
+                    f"{corners} | divide pixels by the width and height of the picture"
+                )
+        return zones
+
+    @model_validator(mode="after")
+    def _zone_hours(self) -> Self:
+        unknown = [zone for zone in self.zone_hours if zone not in self.zones]
+        if unknown:
+            raise ValueError(
+                f"expected zone_hours of its zones, got {unknown[0]!r} | "
+                f"its zones: {', '.join(self.zones) or 'none'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.credentials is not None and self.kind != "stream":
+            raise ValueError(
+                "expected credentials for an address with ://, got another source | "
+                "remove credentials"
+            )
+        if self.credentials is not None and "@" in urlsplit(self.url).netloc:
+            raise ValueError(
+                "expected credentials or ${NAME} in the address, got both | remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if self.tls_ca is not None and self.tls_insecure:
+            raise ValueError(
+                "expected tls_ca or tls_insecure, got both | remove tls_insecure: tls_ca is safe"
+            )
+        if (self.tls_ca is not None or self.tls_insecure) and not self.uses_tls:
+            raise ValueError(
+                "expected rtsps:// or https:// with tls_ca or tls_insecure, got another address | "
+                "write rtsps:// if the camera has it, or remove them"
+            )
+        return self
+
+
+class MqttSettings(Section):
+    """An MQTT broker that receives events."""
+
+    host: str = Field(min_length=1, description="Name or address of the broker.")
+    port: int = Field(1883, ge=1, le=65535, description="Its port.")
+    prefix: str = Field("stepvad", pattern=r"^[^#+\s]+$", description="First part of every topic.")
+    username: str | None = Field(None, description="User name, if the broker requires one.")
+    password: Reference | None = Field(None, description="env:NAME or file:PATH.")
+    tls: bool = Field(False, description="Encrypt, and check the broker's certificate.")
+    discovery_prefix: str = Field(
+        "homeassistant",
+        pattern=r"^[^#+\s]*$",
+        description="Discovery prefix of Home Assistant; empty: no discovery.",
+    )
+    marks: bool = Field(
+        False,
+        description="Accept marks of events on PREFIX/marks. Anyone who may publish there can "
+        "raise thresholds.",
+    )
+
+
+class WebhookSettings(Section):
+    """A web address to which every event is posted."""
+
+    name: str = Field("webhook", pattern=NAME, description="Unique name of the webhook.")
+    url: str = Field(pattern=r"^https?://[^\s@]+$", description="http:// or https:// address.")
+    secret: Reference | None = Field(
+        None, description="Key that signs the requests: env:NAME or file:PATH."
+    )
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Time-out of a request.")
+
+
+class JsonLinesSettings(Section):
+    """A file that gets one line per change of an event."""
+
+    path: Beside = Field(description="The file; created if missing.")
+
+
+def token_of(settings: SiteSettings) -> str:
+    """The token from the settings, or one generated and saved at the first start."""
+    if settings.web.token is not None:
+        return secret(settings.web.token)
+    path = settings.data / TOKEN
+    if not path.exists() or path.stat().st_size == 0:  # empty after a start on a full disk
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(path, ConfigError) as temporary:
+            temporary.write_text(random_words.token_urlsafe(24) + "\n", encoding="utf-8")
+    return secret(f"file:{path}")

@@ -1,0 +1,378 @@
+"""The stages of a process, the supervisor that detects one that hangs, and their logs."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import logging
+import math
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NoReturn, Protocol
+
+from stepvad.errors import StepvadError
+from stepvad.files.redaction import redact
+
+logger = logging.getLogger(__name__)
+PR_SET_NAME = 15
+CHECK_S = 0.25
+PAGE_S = 3.0
+"""How long a page may take to stop."""
+PAUSED_S = 3.0
+"""A longer time between checks means that the whole process was paused; heartbeats are reset."""
+
+STUCK = 70
+"""Exit code of a process that exits because a part of it hangs or died."""
+REPORT_S = 5.0
+"""Longest time to log why the process exits: its log may be what hangs."""
+
+Form = Literal["text", "json"]
+REPEAT_S = 60.0
+"""A repeated line is logged at most once in this time."""
+MOST_KINDS = 256
+"""Kinds of lines that are tracked."""
+
+
+class Stage(Protocol):
+    """One named part of a site, in a thread of its own."""
+
+    @property
+    def name(self) -> str:
+        """Its name in logs, metrics and stack traces."""
+        ...
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Beats at least once per `deadline_s` while `run` is active."""
+        ...
+
+    def run(self) -> None:
+        """Work until stopped or until no more work follows."""
+        ...
+
+    def stop(self, deadline: float) -> None:
+        """Make `run` return by this time of the monotonic clock; do not block."""
+        ...
+
+
+class Heartbeat:
+    """The time of a stage's last progress and the deadline for the next."""
+
+    def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.deadline_s = deadline_s
+        self._clock = clock
+        self._at = clock()
+
+    def beat(self) -> None:
+        """Record progress."""
+        self._at = self._clock()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last beat."""
+        return self._clock() - self._at
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the stage hangs."""
+        return self.age_s > self.deadline_s
+
+
+class Supervisor:
+    """Runs stages in threads and exits the whole process when one of them hangs or dies.
+
+    A thread cannot be killed from outside, so nothing is unwound: joining the thread would hang as
+    well. What started the process starts it again.
+    """
+
+    def __init__(self, end: Callable[[int], NoReturn] = os._exit) -> None:
+        self._end = end
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.Lock()
+        self._checked: float | None = None
+
+    def start(self, stage: Stage) -> None:
+        """Start a stage in its own thread."""
+        thread = threading.Thread(target=self._run, args=[stage.name], name=stage.name, daemon=True)
+        with self._lock:
+            if stage.name in self._running:
+                raise ValueError(f"stage {stage.name}: expected a name that no other has")
+            self._running[stage.name] = _Running(stage, thread)
+        stage.heartbeat.beat()
+        thread.start()
+
+    def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
+        """Stop stages together; return the names of those that did not stop in time."""
+        deadline = time.monotonic() + within_s
+        with self._lock:
+            ending = [self._running[s.name] for s in stages if s.name in self._running]
+        for one in ending:
+            one.stage.stop(deadline)
+        for one in ending:
+            one.thread.join(max(deadline - time.monotonic(), 0.0))
+        left = [one.stage.name for one in ending if one.thread.is_alive()]
+        if left:
+            logger.error("stages did not stop within %g s: %s", within_s, ", ".join(left))
+        with self._lock:
+            for one in ending:
+                self._running.pop(one.stage.name, None)
+        return left
+
+    def health(self) -> Health:
+        """Health of the stages; thread-safe."""
+        with self._lock:
+            stages = [one.stage for one in self._running.values()]
+        return Health(
+            tuple(
+                StageHealth(stage.name, stage.heartbeat.age_s, stage.heartbeat.deadline_s)
+                for stage in stages
+            )
+        )
+
+    def check(self) -> None:
+        """Exit the process if a stage hangs or died; call this every second or so."""
+        now = time.monotonic()
+        before, self._checked = self._checked, now
+        with self._lock:
+            running = [*self._running.values()]
+        if before is not None and now - before > PAUSED_S:
+            logger.warning("the whole process was paused for %.1f s", now - before)
+            for one in running:
+                one.stage.heartbeat.beat()
+            return
+        dead = [one.stage.name for one in running if one.error is not None]
+        late = [one.stage.name for one in running if one.stage.heartbeat.is_late]
+        if dead or late:
+            exit_stuck(partial(_report, dead, late), self._end)
+
+    def _run(self, name: str) -> None:
+        one = self._running[name]
+        _show_name(name)
+        try:
+            one.stage.run()
+        except BaseException as error:
+            logger.critical("stage %s died", name, exc_info=True)
+            one.error = error
+            return
+        with self._lock:
+            if self._running.get(name) is one:
+                del self._running[name]
+
+
+def watch_over(
+    supervisor: Supervisor, stop: threading.Event, beat: Callable[[], None] = lambda: None
+) -> None:
+    """Check all stages until `stop` is set; `beat` says each time that the check was made."""
+    while not stop.wait(CHECK_S):
+        supervisor.check()
+        beat()
+
+
+class Page(Stage, Protocol):
+    """The stage that serves a page."""
+
+    @property
+    def url(self) -> str:
+        """Its address for browsers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageHealth:
+    """Health of one stage."""
+
+    name: str
+    age_s: float
+    deadline_s: float
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it hangs."""
+        return self.age_s > self.deadline_s
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Health of a process: all stages that should be running."""
+
+    stages: tuple[StageHealth, ...] = ()
+
+    @property
+    def late(self) -> list[str]:
+        """Names of the stages that hang."""
+        return [stage.name for stage in self.stages if stage.is_late]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every stage makes progress."""
+        return not self.late
+
+
+def exit_stuck(report: Callable[[], object], end: Callable[[int], object]) -> None:
+    """Run `report`, flush the logs, and call `end` with `STUCK`, however long the logs take."""
+
+    def last_words() -> None:
+        report()
+        logging.shutdown()
+
+    reporting = threading.Thread(target=last_words, name="report", daemon=True)
+    with suppress(RuntimeError):  # no thread can be started: exit without a word
+        reporting.start()
+        reporting.join(REPORT_S)
+    end(STUCK)
+
+
+def dump_threads() -> None:
+    """Write where all threads are to standard error, which needs none of their locks."""
+    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+
+
+def exit_unless_called_again(within_s: float) -> None:
+    """End the process in that time, wherever its threads are, unless this is called again.
+
+    The timer is not Python's: it also ends a process in which native code never gives the GIL back,
+    so that no thread runs. It writes where they are to standard error; the exit code is 1.
+    """
+    with suppress(RuntimeError):  # no thread can be started: no timer until the next call
+        faulthandler.dump_traceback_later(within_s, exit=True, file=sys.__stderr__ or 2)
+
+
+def exit_no_more() -> None:
+    """Stop the timer of `exit_unless_called_again`."""
+    faulthandler.cancel_dump_traceback_later()
+
+
+def set_up(form: Form) -> None:
+    """Log to stderr in this form, with the credentials of addresses hidden.
+
+    Libraries log warnings only: their routine messages show secret addresses, for example those
+    of webhooks.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if form == "json" else _Text())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("stepvad").setLevel(logging.INFO)
+
+
+class Repeats:
+    """Admits one line of a kind per minute and counts the others; thread-safe."""
+
+    def __init__(
+        self, every_s: float = REPEAT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._every_s, self._clock = every_s, clock
+        self._seen: dict[Hashable, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, kind: Hashable) -> int | None:
+        """How many of this kind were suppressed since the last; None to suppress this one."""
+        now = self._clock()
+        with self._lock:
+            at, held = self._seen.get(kind, (-math.inf, 0))
+            if now - at < self._every_s:
+                self._seen[kind] = at, held + 1
+                return None
+            self._seen.pop(kind, None)
+            self._seen[kind] = now, 0  # reinserted at the end, to keep the oldest first
+            if len(self._seen) > MOST_KINDS:
+                del self._seen[next(iter(self._seen))]
+            return held
+
+
+class RepeatFilter(logging.Filter):
+    """Admits one record of a kind per minute, with the number of those suppressed."""
+
+    def __init__(self, repeats: Repeats | None = None) -> None:
+        super().__init__()
+        self._repeats = repeats or Repeats()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        held = self._repeats.admit((record.msg, type(error), str(error)))
+        if held is None:
+            return False
+        record.msg = f"{str(record.msg).rstrip()}{repeated(held)}"
+        return True
+
+
+class FailureLog:
+    """Logs failures of work that continues: one line per minute for each kind of error.
+
+    Expected failures, such as a full disk, take one line; only unexpected errors are logged with
+    their traceback.
+    """
+
+    def __init__(self, logger: logging.Logger, repeats: Repeats | None = None) -> None:
+        self._logger, self._repeats = logger, repeats or Repeats()
+
+    def log(self, what: str, error: Exception) -> None:
+        """Log what failed and why."""
+        held = self._repeats.admit((what, type(error)))
+        if held is None:
+            return
+        is_expected = isinstance(error, StepvadError | OSError | sqlite3.Error)
+        words = str(error) or type(error).__name__
+        trace = None if is_expected else error
+        self._logger.error("%s: %s%s", what, words, repeated(held), exc_info=trace)
+
+
+def repeated(held: int) -> str:
+    """The number of suppressed lines, as a suffix of the line that is logged."""
+    return f" ({held} more like this since the last line)" if held else ""
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    stage: Stage
+    thread: threading.Thread
+    error: BaseException | None = None
+
+
+def _report(dead: list[str], late: list[str]) -> None:
+    if dead:
+        logger.critical("stages died: %s; exiting", ", ".join(dead))
+    if late:
+        logger.critical("stages hang: %s; exiting", ", ".join(late))
+        dump_threads()
+
+
+def _show_name(name: str) -> None:
+    """Set the thread name shown by `top -H` and debuggers, truncated to 15 bytes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        return redact(f"{when} {record.levelname.lower()}: {_words(self, record)}")
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        facts = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": redact(_words(self, record)),
+        }
+        return json.dumps(facts, ensure_ascii=False)
+
+
+def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    words = record.getMessage()
+    if record.exc_info:
+        words += "\n" + formatter.formatException(record.exc_info)
+    return words

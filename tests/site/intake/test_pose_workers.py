@@ -1,0 +1,130 @@
+"""Pose workers that die or hang with images of the site in their hands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad.site.intake import pose_workers
+from stepvad.site.intake.camera_followers import CameraFollowers
+from stepvad.site.intake.camera_states import CameraStates
+from stepvad.site.intake.frame_buffers import BufferPool
+from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.site.intake.place_drawings import PlaceDrawings
+from stepvad.site.intake.pose_workers import PoseWorker
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.processes import ChildPipe, SupervisedProcess
+from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import PoseSettings
+from stepvad.video.people import Boxes, LastPoses, People
+from stepvad.video.source import Image
+from tests.site.intake.pools import grey, running, write
+from tests.site.sites import video_camera, write_networks, write_site
+from tests.video.servers import SLOWER, wait_until
+
+
+def somebody(value: float) -> People:
+    joints = np.full((1, 17, 2), value, np.float32)
+    boxes = Boxes(np.array([[0, 0, 1, 1]], np.float32), np.ones(1, np.float32))
+    return People(boxes, joints, np.ones((1, 17), np.float32))
+
+
+def fails_once(site: ChildPipe, settings: PoseSettings, how: str, mark: str) -> None:
+    """Finds people whose joints are the value of the pixels, unless the mark is there."""
+
+    def look(
+        estimator: object, images: Sequence[Image], last: Sequence[LastPoses]
+    ) -> Iterator[People]:
+        if Path(mark).exists():
+            Path(mark).unlink()
+            if how == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600)
+        for image in images:
+            (value,) = np.unique(image)
+            yield somebody(float(value))
+
+    vars(pose_workers).update(look=look, open_estimator=lambda *_, **__: None)
+    pose_workers.find_people(site, settings)
+
+
+class WatchedQueues(FrameQueues):
+    """Queues that notice whether a worker is over when its frames are given back."""
+
+    def __init__(self, status: LiveStatus) -> None:
+        super().__init__(["left"], status)
+        self.worker: PoseWorker | None = None
+        self.given_back = 0
+        self.too_early = 0
+
+    def give_back(self, frames: Sequence[QueuedFrame]) -> None:
+        pid = self.worker.process.pid if self.worker is not None else None
+        assert pid is not None
+        self.given_back += len(frames)
+        self.too_early += Path(f"/proc/{pid}").exists()
+        super().give_back(frames)
+
+
+@contextmanager
+def working(directory: Path, how: str) -> Iterator[WatchedQueues]:
+    (directory / "mark").touch()
+    networks = write_networks(directory)
+    settings = load(write_site(directory, video_camera("left", directory), networks))
+    status = LiveStatus()
+    status.camera("left", rate=10.0, threshold=1.0, model="m", zones={})
+    queues = WatchedQueues(status)
+    states = CameraStates(status, queues)
+    shared = CameraFollowers(()), PlaceDrawings(settings, status)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
+    mark = str(directory / "mark")
+    worker.process = SupervisedProcess(
+        "poses-0", "text", worker, fails_once, settings.pose, how, mark
+    )
+    queues.worker = worker
+    with running(worker.process):
+        yield queues
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_frames_of_a_worker_that_fails_are_read_by_the_next_and_freed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(pose_workers, "ANSWER_S", 2.0)
+    pool, freed, found = BufferPool(4, 192), list[int](), list[float]()
+    with working(tmp_path, how) as queues:
+        for number in range(4):
+            queues.put(
+                QueuedFrame(
+                    camera="left",
+                    number=number,
+                    connection=0,
+                    wall0=0.0,
+                    slot=number,
+                    arrived=0.0,
+                    size=(8, 8),
+                    image=write(pool, number, grey(50 + number)),
+                )
+            )
+        wait_until(lambda: queues.given_back > 0, 60 * SLOWER)
+        pool.retire()  # as if the capture process had died, too
+
+        def all_found() -> bool:
+            for _, item in queues.next(0.1):
+                assert isinstance(item, QueuedFrame)
+                assert item.people is not None
+                found.append(float(item.people.keypoints[0, 0, 0]))
+            freed.extend(pool.lend_freed())
+            return len(found) == 4
+
+        wait_until(all_found, 60 * SLOWER)
+    assert found == [50, 51, 52, 53]
+    assert sorted([*freed, *pool.lend_freed()]) == [0, 1, 2, 3]
+    assert not pool.is_open
+    assert queues.too_early == 0, "a worker might still read what is given back"

@@ -1,0 +1,199 @@
+"""Overload and drift of cameras, as operators hear of them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepvad.calibration.drift import BlockStats
+from stepvad.calibration.drift_monitor import SPAN_LOOKS
+from stepvad.incidents.camera_events import CameraProfile
+from stepvad.incidents.events import ChangeKind, Rules
+from stepvad.poses import Clip, Track
+from stepvad.site.housekeeping import CALM_LOOKS, CameraDrift, LoadWatch, latest_block
+from stepvad.site.intake import demo
+from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.intake.load import LoadState
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.models import Models
+from stepvad.site.pipeline import Pipeline
+from stepvad.site.settings.file import load
+from stepvad.site.store.events import FILE_NAME, Store
+from stepvad.web.live import people_of
+from tests.site.sites import RATE, one_person, pose_camera, write_site
+
+
+def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind], set[str]]:
+    """Play 40 s through real queues and scoring that takes one frame of `every`.
+
+    Returns the status, the kinds of changes, and what the page says of people.
+    """
+    clip = one_person(40.0)
+    settings = load(write_site(directory, pose_camera("a", clip, directory)))
+    now = [0.0]
+    status, store = LiveStatus(lambda: now[0]), Store(directory / FILE_NAME)
+    pipeline = Pipeline(settings, Models(), status, store)
+    pipeline.frames._max_ready = 1
+    status.state("a", "online", "", 0.0)
+    reader, said = status.subscribe(), set[str]()
+    for slot, poses in clip.by_frame():
+        now[0] = slot / clip.rate()
+        frame = QueuedFrame(
+            camera="a", number=slot, connection=0, wall0=1e9, slot=slot,
+            arrived=0.0, size=(1280, 720), poses=poses,
+        )  # fmt: skip
+        pipeline.frames.put(frame)
+        if slot % every == 0:
+            pipeline.scorer.step(pipeline.frames.next(0))
+            for shown in reader.take().values():
+                sent: dict[str, Any] = people_of(shown, 20.0)
+                said |= {one.get("doubt", "") for one in sent["people"]}
+    kinds = list[ChangeKind]()
+    while (change := pipeline.changes.first(0)) is not None:
+        pipeline.changes.done()
+        kinds.append(change.kind)
+    store.close()
+    return status, kinds, said
+
+
+def test_most_frames_dropped_raise_no_event_and_the_camera_is_not_watching(tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    status, kinds, said = played(tmp_path, every=1)
+    camera = status.snapshot().cameras[0]
+    assert "new" in kinds
+    assert (camera.load.state, camera.load.words) == ("ok", "")
+    assert said == {""}
+    status, kinds, said = played(tmp_path / "few", every=5)
+    camera = status.snapshot().cameras[0]
+    assert kinds == []
+    assert camera.counts["shed"] > 3 * camera.counts["scored"]
+    assert camera.load.state == "not watching"
+    assert camera.load.words == "not watching: 4 of 5 frames left out"
+    assert "not judged: seen in 2 of 10 frames" in said
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, LoadState]] = []
+
+    def load(self, camera: str, state: LoadState) -> None:
+        self.heard.append((camera, state))
+
+
+def test_an_overload_is_told_once_and_its_end_after_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    now, heard = [0.0], Heard()
+    status = LiveStatus(lambda: now[0])
+    status.camera("a", rate=10.0, threshold=3.0, model="m", zones={})
+    status.state("a", "online", "", 0.0)
+    watch = LoadWatch(status, [heard])
+
+    def pass_seconds(n: int, *, scored: int, shed: int) -> None:
+        for _ in range(n):
+            now[0] += 1
+            status.count("a", "scored", scored)
+            status.count("a", "shed", shed)
+            watch.look()
+
+    pass_seconds(12, scored=10, shed=0)
+    assert heard.heard == []
+    pass_seconds(20, scored=2, shed=8)
+    assert heard.heard == [("a", "overloaded"), ("a", "not watching")]
+    assert "camera a is not watching: " in caplog.text
+    assert "lower its rate" in caplog.text
+    heard.heard.clear()
+    pass_seconds(12 + CALM_LOOKS, scored=10, shed=0)
+    assert heard.heard[-1] == ("a", "ok")
+    assert "camera a is no longer overloaded" in caplog.text
+
+
+def drifting(status: LiveStatus, looks: dict[str, BlockStats] | None = None) -> CameraDrift:
+    loaded = Models().load(demo.MODEL)
+    assert loaded.calibration is not None
+    status.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
+    profile = CameraProfile(
+        camera="demo",
+        rate=RATE,
+        rules=Rules(threshold=1.0),
+        detector=loaded.detector,
+        model_id="m",
+        model_sha256="0",
+        zones={},
+    )
+    calibration = replace(
+        loaded.calibration, looks=loaded.calibration.looks if looks is None else looks
+    )
+    return CameraDrift(profile, calibration, status)
+
+
+def walk(*, upside_down: bool = False) -> Clip:
+    clip = one_person(30.0, every_s=1e9, for_s=0.0)
+    (track,) = clip.tracks
+    keypoints = 1000 - track.keypoints if upside_down else track.keypoints
+    turned = Track(1, track.frames, keypoints, track.confidence)
+    return Clip("demo", RATE, clip.n_frames, (turned,), clip.skeleton)
+
+
+def test_a_short_calibration_cannot_tell_a_change() -> None:
+    status = LiveStatus()
+    one = drifting(status)
+    one.add(walk(upside_down=True))
+    one.tell()
+    view = status.snapshot().cameras[0]
+    assert not view.drifted
+    assert "less than 8 hours with people" in view.drift
+    assert "expected at least 8 hours with people, got 0.2" in view.drift_numbers
+    drifting(status, {}).tell()
+    assert "does not describe how people moved" in status.snapshot().cameras[0].drift
+
+
+def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
+    status = LiveStatus()
+    known = drifting(status).calibration.looks["demo"]
+    rng = np.random.default_rng(0)
+    days = known.values[rng.integers(len(known), size=24 * 120)]
+    one = drifting(status, {"demo": BlockStats(known.names, days)})
+    monitor = one.monitor
+    assert monitor is not None
+    one.tell()
+    assert (
+        "too early to tell: people were compared 0 of 60 times"
+        in status.snapshot().cameras[0].drift
+    )
+    monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
+    one.tell()
+    assert status.snapshot().cameras[0].drift.startswith("people move as they did when")
+    upside_down = walk(upside_down=True)
+    for span in range(monitor.needed):
+        one.tell()
+        view = status.snapshot().cameras[0]
+        assert not view.drifted
+        assert (
+            span == 0 or f"for {2 * span} hours; it counts after {2 * monitor.needed}" in view.drift
+        )
+        for _ in range(SPAN_LOOKS):
+            one.add(upside_down)
+    one.tell()
+    one.tell()
+    view = status.snapshot().cameras[0]
+    assert view.drifted
+    assert "then recalibrate" in view.drift
+    assert not any(jargon in view.drift for jargon in ("component", "energy", "spread", "σ"))
+    assert " then and " in view.drift_numbers
+    assert caplog.text.count("people move differently than when the threshold was set") == 1
+
+
+def test_a_block_is_the_last_half_minute() -> None:
+    clip = one_person(40.0)
+    block = latest_block(clip)
+    assert block.n_frames == 30 * RATE
+    assert (block.tracks[0].keypoints == clip.tracks[0].keypoints[-block.n_frames :]).all()
