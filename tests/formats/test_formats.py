@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import bounded, npyfile
 from stepvad.formats import (
+    FORMATS,
     PoseSummary,
     clip_files,
     eventtable,
@@ -108,6 +110,10 @@ def test_what_is_not_there_is_said_at_once(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"format: expected one of auto.*got 'alphapos'"):
         read_clips(tmp_path, format="alphapos")  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_every_format_that_can_be_named_has_a_reader() -> None:
+    assert {"auto", *FORMATS} == {*get_args(PoseFormat)}
 
 
 def test_read_clip_wants_exactly_one(tmp_path: Path) -> None:

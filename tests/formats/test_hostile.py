@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepvad.config import PoseFormat
 from stepvad.errors import StepvadError
-from stepvad.formats import Format, labels, read_clips, trajectories
+from stepvad.formats import labels, read_clips, trajectories
 from tests.formats.examples import check_clip
 
 odd_numbers = st.floats() | st.sampled_from(
@@ -133,7 +134,7 @@ masks = (
 )
 
 
-def check_clips(path: Path, format: Format = "auto") -> None:
+def check_clips(path: Path, format: PoseFormat = "auto") -> None:
     for found in read_clips(path, format=format):
         check_clip(found)
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepvad.config import PoseFormat
 from stepvad.errors import DataError
-from stepvad.formats import Format, clip_files, read_clip, read_clips, write_clip
+from stepvad.formats import clip_files, read_clip, read_clips, write_clip
 from stepvad.poses import Clip
 from stepvad.skeletons import BODY25, COCO17
 from tests.formats.examples import clip, empty_clip, joints, pose, result, same, track, write_json
@@ -21,7 +22,7 @@ SHANGHAITECH = "01_0014_alphapose_tracked_person.json"
 UBNORMAL = "abnormal_scene_1_scenario_1_alphapose_tracked_person.json"
 
 
-def read(tmp_path: Path, document: object, format: Format = "auto") -> Clip:
+def read(tmp_path: Path, document: object, format: PoseFormat = "auto") -> Clip:
     return read_clip(write_json(tmp_path / SHANGHAITECH, document), format=format)
 
 

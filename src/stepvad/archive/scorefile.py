@@ -19,7 +19,8 @@ from msgspec import Meta
 
 from stepvad.codec import Count, decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
-from stepvad.formats.tracks import as_data_errors, located, pyarrow_of, read_metadata
+from stepvad.formats.reading import located
+from stepvad.formats.tracks import as_data_errors, pyarrow_of, read_metadata
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import MAX_FPS
 

@@ -39,6 +39,7 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, StepvadError
 from stepvad.executors import Executor
 from stepvad.formats import tracks
+from stepvad.formats.reading import located
 from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
 from stepvad.model.footage import BATCH
@@ -521,7 +522,7 @@ def _score_file(
     shown = place.named(name)
     with (
         place.open(name) as file,
-        tracks.located(shown),
+        located(shown),
         tracks.opened(file, threads=False) as (header, parts),
     ):
         for clip, several in groupby(parts, key=lambda part: part[0]):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stepvad.cli.options import (
-    FormatName,
     FormatOption,
     FpsOption,
     camera_of,
@@ -31,7 +30,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Config
+from stepvad.config import Config, PoseFormat
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def _clock(seconds: float | None) -> str:
 
 
 def _inspect_drift(
-    model: Path, recent: Path, format: FormatName, fps: float | None, *, as_json: bool
+    model: Path, recent: Path, format: PoseFormat, fps: float | None, *, as_json: bool
 ) -> None:
     from stepvad.calibration import beside
     from stepvad.calibration.footage import ScoredFootage, check_drift

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, ge
 import typer
 
 from stepvad.cli.terminal import notes_of, say
-from stepvad.config import Config, Runtime
+from stepvad.config import Config, PoseFormat, Runtime
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.progress import Report
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import Rules
     from stepvad.poses import Clip
 
-FormatName = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
-FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the pose files.")]
+FormatOption = Annotated[PoseFormat, typer.Option("--format", help="Format of the pose files.")]
 PosesArgument = Annotated[
     list[Path], typer.Argument(help="Pose files, or directories of pose files.")
 ]
@@ -230,7 +229,7 @@ def load_detector(path: Path) -> Detector:
 
 def read_poses(
     paths: Sequence[Path],
-    format: FormatName,
+    format: PoseFormat,
     report: Report,
     *,
     fps: float | None = None,
@@ -242,7 +241,7 @@ def read_poses(
     return _noted(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
 
 
-def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
+def read_clip(path: Path, format: PoseFormat, report: Report) -> Clip:
     """The only clip of a file; it must contain at least one pose."""
     from stepvad.formats import read_people
 
@@ -251,7 +250,7 @@ def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
 
 
 def read_training_poses(
-    paths: Sequence[Path], format: FormatName, report: Report, *, fps: float | None = None
+    paths: Sequence[Path], format: PoseFormat, report: Report, *, fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     from stepvad.evaluation.datasets import read_training

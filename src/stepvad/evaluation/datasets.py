@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepvad import formats
+from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.packed import (
     BOX_FILE,
@@ -26,7 +27,7 @@ from stepvad.evaluation.packed import (
     trajectory_labels,
     trajectory_layout,
 )
-from stepvad.formats import Format, checked_axes, read_all
+from stepvad.formats import checked_axes, read_all
 from stepvad.formats import labels as truth
 from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from stepvad.model.scoring import Smoothing
@@ -211,7 +212,7 @@ def write_dataset(
 
 
 def read_training(
-    paths: Sequence[Path], *, format: Format = "auto", report: Report = silent
+    paths: Sequence[Path], *, format: PoseFormat = "auto", report: Report = silent
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     roots = [path for path in paths if format == "auto" and is_dataset(path)]
@@ -299,7 +300,7 @@ def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
             "got no such directory",
             hint="put one pose file per clip there, and those to fit on in pose/train",
         )
-    pose_format: formats.Format = "poselift" if layout == "poselift" else "auto"
+    pose_format: PoseFormat = "poselift" if layout == "poselift" else "auto"
     poses = partial(formats.read_clips, format=pose_format)
     return partial(poses, root / "pose" / "train"), partial(poses, root / "pose" / "test")
 

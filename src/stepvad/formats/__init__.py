@@ -7,42 +7,62 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
+from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError, os_reason
 from stepvad.formats import tracks
 from stepvad.formats.json_poses import (
     OPENPOSE,
+    is_coco,
     is_openpose,
+    is_poselift,
     is_ultralytics,
-    openpose_directories,
-    parse_alphapose,
-    parse_coco,
-    parse_ultralytics,
+    read_alphapose,
+    read_coco,
     read_openpose,
+    read_poselift,
+    read_ultralytics,
     write_alphapose,
 )
-from stepvad.formats.reading import children, load_json, unreadable
+from stepvad.formats.reading import PoseFile, children, unreadable
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
 logger = logging.getLogger(__name__)
 
-Format = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
-"""`auto` detects the format: Parquet holds tracks, a JSON list COCO, a list of lists results of
-ultralytics, a JSON object AlphaPose, a directory of `…_keypoints.json` OpenPose."""
-
 UPRIGHT = 0.85
 """Expected share of poses with the ankles below the nose; about 0.5 if x and y are swapped."""
 
 
+class FileFormat(NamedTuple):
+    """A format of pose files: their suffixes, whether a file is of it, and its reader."""
+
+    suffixes: tuple[str, ...]
+    sniff: Callable[[PoseFile], bool]
+    read: Callable[[PoseFile, float | None], Iterable[Clip]]
+    is_directory: bool = False
+    """Whether each clip is a directory of such files."""
+
+
+FORMATS: dict[PoseFormat, FileFormat] = {
+    "tracks": FileFormat((".parquet",), lambda file: True, tracks.read),
+    "openpose": FileFormat((OPENPOSE,), is_openpose, read_openpose, is_directory=True),
+    "ultralytics": FileFormat((".json",), is_ultralytics, read_ultralytics),
+    "coco": FileFormat((".json",), is_coco, read_coco),
+    "poselift": FileFormat((".json",), is_poselift, read_poselift),
+    "alphapose": FileFormat((".json",), lambda file: True, read_alphapose),
+}
+"""By name, in the order in which `auto` tries them."""
+
+
 def read_clips(
-    path: str | Path, *, format: Format = "auto", fps: float | None = None
+    path: str | Path, *, format: PoseFormat = "auto", fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips of a file, or of all files in a directory sorted by file name.
 
@@ -62,7 +82,7 @@ def read_clips(
     )
 
 
-def read_clip(path: str | Path, *, format: Format = "auto", fps: float | None = None) -> Clip:
+def read_clip(path: str | Path, *, format: PoseFormat = "auto", fps: float | None = None) -> Clip:
     """The only clip of a file; same arguments and errors as `read_clips`."""
     clips = read_clips(path, format=format, fps=fps)
     first, second = next(clips, None), next(clips, None)
@@ -114,38 +134,39 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
         tracks.write([clip], path / f"{file_stem(clip.name)}.parquet")
 
 
-def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
+def clip_files(path: str | Path, *, format: PoseFormat = "auto") -> list[Path]:
     """The files that `read_clips` would read, in the same order; used for progress bars.
 
     For a directory, these are its direct files with a known suffix, hidden files excluded, and the
     directories in it that OpenPose wrote; one that OpenPose wrote is itself read as a file.
     """
     path = Path(path)
-    match format:
-        case "auto":
-            suffixes: tuple[str, ...] = (".json", ".parquet")
-        case "alphapose" | "poselift" | "coco" | "ultralytics":
-            suffixes = (".json",)
-        case "openpose":
-            suffixes = ()
-        case "tracks":
-            suffixes = (".parquet",)
-        case _:
-            raise ConfigError(
-                f"format: expected one of {', '.join(get_args(Format))}, got {format!r}"
-            )
+    if format != "auto" and format not in FORMATS:
+        raise ConfigError(
+            f"format: expected one of {', '.join(get_args(PoseFormat))}, got {format!r}"
+        )
+    rows = [*FORMATS.values()] if format == "auto" else [FORMATS[format]]
+    by_directory = [row for row in rows if row.is_directory]
+
+    def is_clip(directory: Path) -> bool:
+        return any(row.sniff(PoseFile(directory)) for row in by_directory)
+
     try:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
         raise unreadable(path, error) from error
-    by_frame = format in ("auto", "openpose")
-    if not is_directory or (by_frame and is_openpose(path)):
+    if not is_directory or is_clip(path):
         return [path]
+    # files by their suffix, and directories by what they hold
+    suffixes = _file_suffixes(rows)
     found = children(path, suffixes=suffixes) if suffixes else []
-    if by_frame:
-        found = sorted([*found, *openpose_directories(path)])
+    if by_directory:
+        try:
+            found = sorted([*found, *filter(is_clip, path.iterdir())])
+        except OSError as error:
+            raise unreadable(path, error) from error
     if not found:
-        ends = suffixes or (OPENPOSE,)
+        ends = suffixes or by_directory[0].suffixes
         raise DataError(
             f"{path}: expected files that end in {' or '.join(ends)}, got none",
             hint="give the directory that holds the pose files themselves",
@@ -156,7 +177,7 @@ def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
 def read_all(
     paths: Sequence[Path],
     *,
-    format: Format = "auto",
+    format: PoseFormat = "auto",
     fps: float | None = None,
     distinct: bool = False,
     report: Report = silent,
@@ -183,7 +204,7 @@ def read_all(
     return checked_axes(clips())
 
 
-def read_people(path: Path, *, format: Format = "auto", report: Report = silent) -> Clip:
+def read_people(path: Path, *, format: PoseFormat = "auto", report: Report = silent) -> Clip:
     """The only clip of a file; it must contain at least one pose."""
     clips = list(read_all([path], format=format, report=report))
     if len(clips) != 1:
@@ -273,34 +294,29 @@ class PoseSummary:
         )
 
 
-def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
+def _read_file(path: Path, format: PoseFormat, fps: float | None) -> Iterator[Clip]:
     """Yield the clips of one file: exactly one from JSON, any number from Parquet."""
-    if format == "openpose" or (format == "auto" and path.is_dir()):
-        yield read_openpose(path, fps=fps)
-        return
-    if format == "tracks" or (format == "auto" and path.suffix.lower() == ".parquet"):
-        yield from tracks.read(path, fps=fps)
-        return
-    if format == "auto" and path.suffix.lower() != ".json":
-        raise DataError(
-            f"{path}: expected a file that ends in .json or .parquet, got {path.suffix or 'none'}",
-            hint="name the format",
-        )
-    document = load_json(path)
-    try:
-        match format:
-            case "coco":
-                yield parse_coco(document, path, fps=fps)
-            case "ultralytics":
-                yield parse_ultralytics(document, path, fps=fps)
-            case "auto" if is_ultralytics(document):
-                yield parse_ultralytics(document, path, fps=fps)
-            case "auto" if isinstance(document, list):
-                yield parse_coco(document, path, fps=fps)
-            case "auto" | "alphapose" | "poselift":
-                yield parse_alphapose(document, path, layout=format, fps=fps)
-    except DataError as error:
-        raise error.located(str(path)) from error
+    file = PoseFile(path)
+    yield from (_sniffed(file) if format == "auto" else FORMATS[format]).read(file, fps)
+
+
+def _sniffed(file: PoseFile) -> FileFormat:
+    """The format of a file, by its suffix, then by what it holds."""
+    is_directory, suffix = file.path.is_dir(), file.path.suffix
+    for row in FORMATS.values():
+        fits = is_directory or suffix.lower() in row.suffixes
+        if row.is_directory == is_directory and fits and row.sniff(file):
+            return row
+    raise DataError(
+        f"{file.path}: expected a file that ends in "
+        f"{' or '.join(_file_suffixes(FORMATS.values()))}, got {suffix or 'none'}",
+        hint="name the format",
+    )
+
+
+def _file_suffixes(rows: Iterable[FileFormat]) -> tuple[str, ...]:
+    """Suffixes of files that are clips by themselves, sorted."""
+    return tuple(sorted({end for row in rows if not row.is_directory for end in row.suffixes}))
 
 
 def _distinct(clips: Iterable[Clip]) -> Iterator[Clip]:

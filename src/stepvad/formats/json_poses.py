@@ -31,20 +31,20 @@ from stepvad import interop, skeletons
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats.reading import (
+    PoseFile,
     Repeated,
     check_frames,
     check_joints,
     children,
     described,
     load_json,
-    unreadable,
+    located,
     whole_number,
 )
 from stepvad.interop import FramePoses
 from stepvad.poses import MAX_FRAME, Clip, Track, n_frames_of
 
 logger = logging.getLogger(__name__)
-AlphaPoseLayout = Literal["auto", "alphapose", "poselift"]
 ALPHAPOSE = "_alphapose_tracked_person"
 """Suffix that the public releases put between a clip's name and `.json`."""
 
@@ -59,26 +59,36 @@ Order = Literal["xyc", "yxc"]
 """Order of a joint's three numbers: x, y and confidence, or y, x and confidence."""
 
 
-def parse_alphapose(
-    document: object, path: Path, *, layout: AlphaPoseLayout = "auto", fps: float | None
-) -> Clip:
-    """Build the clip from the parsed JSON of a file.
+def read_alphapose(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of AlphaPose's tracked persons.
 
-    Under `auto`, a file in which every score is null is read as PoseLift, and this is logged.
     Scores are the detector's and not bounded by 1, so they are never used as confidences.
     """
-    people = list(_people(document))
-    order: Order = "xyc"
-    if layout == "poselift":
-        order = "yxc"
-    elif layout == "auto" and _all_scores_null(document):
-        logger.info(
-            "%s: every score is null, so joints are read as PoseLift gives them, (y, x, "
-            "confidence); choose format 'alphapose' if they are (x, y, confidence)",
-            path,
-        )
-        order = "yxc"
-    return clip_of(people, name=clip_name(path), fps=fps, order=order)
+    return _tracked_persons(file, "xyc", fps)
+
+
+def read_poselift(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of AlphaPose's tracked persons, with y and x swapped as PoseLift has them."""
+    return _tracked_persons(file, "yxc", fps)
+
+
+def is_poselift(file: PoseFile) -> bool:
+    """Whether there are tracked persons and every score is null, as in PoseLift; logs if so."""
+    document = file.document
+    if not isinstance(document, dict):
+        return False
+    values = document.values()
+    tables = [table for one in values for table in (one if isinstance(one, list) else [one])]
+    poses = [pose for table in tables if isinstance(table, dict) for pose in table.values()]
+    scores = [pose.get("scores", 0) if isinstance(pose, dict) else 0 for pose in poses]
+    if not scores or any(score is not None for score in scores):
+        return False
+    logger.info(
+        "%s: every score is null, so joints are read as PoseLift gives them, (y, x, "
+        "confidence); choose format 'alphapose' if they are (x, y, confidence)",
+        file.path,
+    )
+    return True
 
 
 def write_alphapose(clip: Clip, path: Path) -> None:
@@ -100,98 +110,10 @@ def clip_name(path: Path) -> str:
     return path.stem.removesuffix(ALPHAPOSE)
 
 
-def parse_coco(document: object, path: Path, *, fps: float | None) -> Clip:
-    """Build the clip from the parsed JSON of a file; the file name names it.
-
-    The category and score of a result are ignored.
-    """
-    if not isinstance(document, list):
-        raise DataError(
-            f"expected a list of keypoint results, got {described(document)}",
-            hint="give COCO keypoint results, or name the format",
-        )
-    people: dict[int, PersonPoses] = {}
-    for at, result in enumerate(document):
-        track_id, frame, keypoints = _pose(at, result)
-        person = people.setdefault(track_id, PersonPoses(track_id, [], []))
-        person.frames.append(frame)
-        person.keypoints.append(keypoints)
-    return clip_of(list(people.values()), name=path.stem, fps=fps)
-
-
-def parse_ultralytics(document: object, path: Path, *, fps: float | None) -> Clip:
-    """Build the clip from the parsed JSON of a file; the file name names it."""
-    if not isinstance(document, list) or not all(isinstance(frame, list) for frame in document):
-        raise DataError(
-            f"expected a list with a list of people for each frame, got {described(document)}",
-            hint="write [result.summary() for result in results]",
-        )
-    frames = (
-        _parsed(interop.from_ultralytics, frame, f"frame {number}")
-        for number, frame in enumerate(document)
-    )
-    return _clip(frames, path.stem, fps, "")
-
-
-def is_ultralytics(document: object) -> bool:
-    """Whether parsed JSON is a list of frames, each a list of people."""
-    return isinstance(document, list) and bool(document) and isinstance(document[0], list)
-
-
-def read_openpose(directory: Path, *, fps: float | None) -> Clip:
-    """The clip of a directory; it is named like the directory."""
-    found: dict[int, FramePoses] = {}
-    for path in children(directory, suffixes=(OPENPOSE,)):
-        frame = _frame_of_file(path)
-        if frame in found:
-            raise DataError(
-                f"{path}: expected one file for frame {frame}, got another",
-                hint="give each video its own directory",
-            )
-        check_frames(frame + 1, len(found))
-        found[frame] = _parsed(interop.from_openpose, load_json(path), str(path))
-    frames = (found.get(n, _NOBODY) for n in range(max(found) + 1))
-    return _clip(frames, directory.name, fps, str(directory))
-
-
-def is_openpose(path: Path) -> bool:
-    """Whether a path is a directory that OpenPose wrote."""
-    return path.is_dir() and any(path.glob(f"[!.]*{OPENPOSE}"))
-
-
-def openpose_directories(path: Path) -> list[Path]:
-    """The directories in a directory that OpenPose wrote."""
-    try:
-        return [child for child in path.iterdir() if is_openpose(child)]
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-@dataclass(frozen=True, slots=True)
-class PersonPoses:
-    """Poses of one person as read from JSON, in any order and not yet validated."""
-
-    track_id: int
-    frames: list[int]
-    keypoints: list[Any]
-
-
-def clip_of(
-    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
-) -> Clip:
-    """Build a clip of these people, sorted by track id, without those who have no pose.
-
-    Every pose must have as many joints as the first. 17 and 18 joints have names, see
-    `skeletons.of_size`. The clip ends with its last pose.
-    """
-    people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
-    lists = (keypoints for person in people for keypoints in person.keypoints)
-    n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
-    check_joints(n_values // 3)
-    tracks = tuple(_track(person, n_values, order) for person in people)
-    check_frames(n_frames_of(tracks), sum(map(len, tracks)))
-    skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
-    return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
+def _tracked_persons(file: PoseFile, order: Order, fps: float | None) -> list[Clip]:
+    document = file.document
+    with located(str(file.path)):
+        return [clip_of([*_people(document)], name=clip_name(file.path), fps=fps, order=order)]
 
 
 def _people(document: object) -> Iterator[PersonPoses]:
@@ -267,17 +189,6 @@ def _not_a_pose(track_id: int, frames: list[int], poses: list[Any]) -> DataError
     )
 
 
-def _all_scores_null(document: Any) -> bool:
-    """Whether there are poses and every score is null; `_people` has validated the document."""
-    tables = [
-        table
-        for value in document.values()
-        for table in (value if isinstance(value, list) else [value])
-    ]
-    scores = {type(pose.get("scores", 0)) for table in tables for pose in table.values()}
-    return scores == {type(None)}
-
-
 def _key(track: Track) -> str:
     """The person's key; readers accept only non-negative integers."""
     if track.id < 0:
@@ -297,6 +208,29 @@ def _frames(track: Track) -> dict[str, dict[str, object]]:
         f"{frame:04d}": {"keypoints": values, "scores": score}
         for frame, values, score in zip(track.frames.tolist(), keypoints, scores, strict=True)
     }
+
+
+def read_coco(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of COCO keypoint results; their category and score are ignored."""
+    document = file.document
+    with located(str(file.path)):
+        if not isinstance(document, list):
+            raise DataError(
+                f"expected a list of keypoint results, got {described(document)}",
+                hint="give COCO keypoint results, or name the format",
+            )
+        people: dict[int, PersonPoses] = {}
+        for at, result in enumerate(document):
+            track_id, frame, keypoints = _pose(at, result)
+            person = people.setdefault(track_id, PersonPoses(track_id, [], []))
+            person.frames.append(frame)
+            person.keypoints.append(keypoints)
+        return [clip_of(list(people.values()), name=file.path.stem, fps=fps)]
+
+
+def is_coco(file: PoseFile) -> bool:
+    """Whether a file holds a list: of results, unless ultralytics wrote it."""
+    return isinstance(file.document, list)
 
 
 def _pose(at: int, result: object) -> tuple[int, int, object]:
@@ -338,20 +272,56 @@ def _frame_of_image(image_id: object) -> int | None:
     return whole_number(numbers[-1]) if numbers else None
 
 
-def _clip(frames: Iterable[FramePoses], name: str, fps: float | None, where: str) -> Clip:
-    try:
-        return interop.clip_from_frames(frames, name, fps=fps)
-    except DataError as error:
-        raise error.located(where) if where else error from error
+def read_ultralytics(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of a list with the people of each frame, as ultralytics gives them."""
+    document = file.document
+    with located(str(file.path)):
+        if not isinstance(document, list) or not all(isinstance(one, list) for one in document):
+            raise DataError(
+                f"expected a list with a list of people for each frame, got {described(document)}",
+                hint="write [result.summary() for result in results]",
+            )
+        frames = (
+            _people_of_frame(interop.from_ultralytics, frame, f"frame {number}")
+            for number, frame in enumerate(document)
+        )
+        return [interop.clip_from_frames(frames, file.path.stem, fps=fps)]
 
 
-def _parsed(read: Callable[[Any], FramePoses], document: object, where: str) -> FramePoses:
+def is_ultralytics(file: PoseFile) -> bool:
+    """Whether a file holds a list of frames, each a list of people."""
+    document = file.document
+    return isinstance(document, list) and bool(document) and isinstance(document[0], list)
+
+
+def read_openpose(directory: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of a directory with a file per frame; it is named like the directory."""
+    found: dict[int, FramePoses] = {}
+    for path in children(directory.path, suffixes=(OPENPOSE,)):
+        frame = _frame_of_file(path)
+        if frame in found:
+            raise DataError(
+                f"{path}: expected one file for frame {frame}, got another",
+                hint="give each video its own directory",
+            )
+        check_frames(frame + 1, len(found))
+        found[frame] = _people_of_frame(interop.from_openpose, load_json(path), str(path))
+    frames = (found.get(n, _NOBODY) for n in range(max(found) + 1))
+    with located(str(directory.path)):
+        return [interop.clip_from_frames(frames, directory.path.name, fps=fps)]
+
+
+def is_openpose(directory: PoseFile) -> bool:
+    """Whether OpenPose wrote this directory."""
+    path = directory.path
+    return path.is_dir() and any(path.glob(f"[!.]*{OPENPOSE}"))
+
+
+def _people_of_frame(read: Callable[[Any], FramePoses], document: object, where: str) -> FramePoses:
     """The people of one frame; errors name it."""
-    try:
+    with located(where):
         people = read(document)
         check_joints(people.skeleton.V)
-    except DataError as error:
-        raise error.located(where) from error
     return people
 
 
@@ -367,6 +337,33 @@ def _frame_of_file(path: Path) -> int:
     return number
 
 
+@dataclass(frozen=True, slots=True)
+class PersonPoses:
+    """Poses of one person as read from JSON, in any order and not yet validated."""
+
+    track_id: int
+    frames: list[int]
+    keypoints: list[Any]
+
+
+def clip_of(
+    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
+) -> Clip:
+    """Build a clip of these people, sorted by track id, without those who have no pose.
+
+    Every pose must have as many joints as the first. 17 and 18 joints have names, see
+    `skeletons.of_size`. The clip ends with its last pose.
+    """
+    people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
+    lists = (keypoints for person in people for keypoints in person.keypoints)
+    n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
+    check_joints(n_values // 3)
+    tracks = tuple(_track(person, n_values, order) for person in people)
+    check_frames(n_frames_of(tracks), sum(map(len, tracks)))
+    skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
+    return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
+
+
 def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
     """Validate a person's poses and sort them by frame."""
     _check_keypoints(person, n_values)
@@ -374,6 +371,7 @@ def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
     in_order = np.argsort(frames, kind="stable")
     frames = frames[in_order]
     _check_distinct(person.track_id, frames)
+    # every joint's three numbers in order of time, (n, V, 3)
     try:
         values = np.array(person.keypoints, dtype=np.float64)
     except OverflowError as error:

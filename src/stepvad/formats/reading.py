@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import reprlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stepvad.errors import DataError, os_reason
@@ -32,12 +35,32 @@ MAX_LABEL_BYTES = 1 << 27
 """Size of a label file, a class table or an event file."""
 
 
+class PoseFile:
+    """A file or directory being read; its JSON is parsed once, to sniff and to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def document(self) -> object:
+        """The parsed JSON of the file; errors name the file."""
+        return load_json(self.path)
+
+
+@contextmanager
+def located(name: str) -> Iterator[None]:
+    """Prefix a `DataError` with `name`."""
+    try:
+        yield
+    except DataError as error:
+        raise error.located(name) from error
+
+
 def read_bytes(path: Path, *, most: int) -> bytes:
     """The contents of a file; one larger than `most` bytes, or endless, is rejected."""
     try:
-        return bounded.read(path, most=most)
-    except DataError as error:
-        raise error.located(str(path)) from error
+        with located(str(path)):
+            return bounded.read(path, most=most)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -71,10 +94,8 @@ def children(directory: Path, *, suffixes: tuple[str, ...]) -> list[Path]:
 def load_json(path: Path) -> object:
     """Parse a JSON file; errors name the file."""
     data = read_bytes(path, most=MAX_JSON_BYTES)
-    try:
+    with located(str(path)):
         return parse_json(data)
-    except DataError as error:
-        raise error.located(str(path)) from error
 
 
 def parse_json(data: bytes) -> object:

@@ -21,7 +21,7 @@ from stepvad.codec import encode
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import tracks
-from stepvad.formats.reading import described, parse_json, whole_number
+from stepvad.formats.reading import described, located, parse_json, whole_number
 from stepvad.formats.tracks import (
     ColumnType,
     Header,
@@ -91,7 +91,7 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
             parts.setdefault(name, []).append(rows)
     clips = []
     for name, several in parts.items():
-        with tracks.located(f"clip {name!r}"):
+        with located(f"clip {name!r}"):
             own = PoseRows.joined(several).tracks() if several else ()
         clips.append(tracks.clip_of(name, own, header, fps))
     return clips

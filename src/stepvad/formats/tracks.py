@@ -33,7 +33,14 @@ from stepvad.codec import Count, NewerVersionError, Positive, encode
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.files import bounded
 from stepvad.files.atomic import replacing
-from stepvad.formats.reading import MAX_NAME, check_frames, check_joints, check_name
+from stepvad.formats.reading import (
+    MAX_NAME,
+    PoseFile,
+    check_frames,
+    check_joints,
+    check_name,
+    located,
+)
 from stepvad.poses import Clip, PoseRows, Track, n_frames_of
 from stepvad.skeletons import COCO17, Skeleton
 
@@ -58,7 +65,7 @@ VALUE_BYTES = 8
 """Memory of one value, including its offset in a list."""
 
 
-def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
+def read(file: PoseFile, fps: float | None) -> Iterator[Clip]:
     """Yield the clips of a file in the file's order; clips without poses come last.
 
     Without stepvad metadata the rate is unknown, a clip ends with its last pose, and joints have
@@ -68,8 +75,8 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
     Args:
         fps: Frame rate; overrides the rate stored in the file, if any.
     """
-    with located(str(path)):
-        yield from _clips(path, fps)
+    with located(str(file.path)):
+        yield from _clips(file.path, fps)
 
 
 def from_bytes(body: bytes) -> Clip:
@@ -172,15 +179,6 @@ class ClipFacts:
 
     fps: Positive | None
     n_frames: Count
-
-
-@contextmanager
-def located(name: str) -> Iterator[None]:
-    """Prefix a `DataError` with `name`."""
-    try:
-        yield
-    except DataError as error:
-        raise error.located(name) from error
 
 
 def check_new(name: str, seen: set[str]) -> None:
