@@ -1,4 +1,4 @@
-"""Why a score is high: which joints, which moment, and the nearest normal motion."""
+"""Explanations of a high score: joints, moments, and the nearest normal motion."""
 
 from stepvad.explain.event import Place, explain, explain_event, explain_highest, highest
 from stepvad.explain.explanation import Explanation, ViewShare

@@ -62,7 +62,7 @@ class Explanation:
     """Its highest standardised energy over all scales."""
     findings: tuple[Finding, ...]
     views: tuple[ViewShare, ...] = ()
-    """What each of several views adds to the score; they sum to it. Empty if there is one."""
+    """Contributions of several views, which sum to the score. Empty if there is one view."""
     meanings: Mapping[str, float] = field(default_factory=dict)
     """Contributions of what motion and place mean, such as `speed`."""
 
@@ -96,7 +96,7 @@ class Explanation:
 
     @property
     def ghost_is_normal(self) -> bool:
-        """Whether the descent ended in the normal range at every scale."""
+        """The descent ended in the normal range at every scale."""
         return self.ghost_energy <= NORMAL_RANGE
 
     def as_dict(self) -> JsonObject:
@@ -128,18 +128,18 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ViewShare:
-    """What one of several views adds to a score."""
+    """The contribution of one of several views to a score."""
 
     view: View
     name: str
     """The view, and how long its windows are."""
     contribution: float
     base: float
-    """What its nearest normal window would add in place of it."""
+    """The contribution of its nearest normal window."""
     share: float
     """Fraction of what all views at hand add; 0 if it is not at hand."""
     at_hand: bool
-    """Whether the person was there for long enough."""
+    """The person was there for long enough."""
 
 
 def attribute(

@@ -13,7 +13,7 @@ from stepvad.windows import view_shape
 from stepvad.windows.views import MEANINGS, numbers
 
 GOAL = 0.0
-"""Where a descent stops: at or below the mean energy of the training windows at every scale."""
+"""End of a descent: at or below the mean energy of the training windows at every scale."""
 NORMAL_RANGE = 2.0
 """Standardised energy up to which a window is in the normal range, at every scale.
 
@@ -24,7 +24,7 @@ STEP = 0.7
 LONGEST = 4.0
 """Largest step when one part moves, in whitened components."""
 MARGIN = 1e-3
-"""How far below the goal a step aims, to ensure that the last one reaches it."""
+"""Distance below the goal at which a step aims, to ensure that the last one reaches it."""
 PART_STEPS = 12
 MAX_STEPS = 50
 COURSES = 2

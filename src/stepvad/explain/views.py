@@ -56,7 +56,7 @@ class ViewBatch:
     detector: Detector
     """The detector of this view alone."""
     ranking: ViewModel | None
-    """How rare scores are, with several views."""
+    """The rarity of scores, with several views."""
     windows: Windows
     observed: NDArray[np.float32]
     """The poses as they were, `(N, T, V, 2)`."""
@@ -141,7 +141,7 @@ class ViewBatch:
         return {name: float(by_number[list(which)].sum()) for name, which in meanings.items()}
 
     def findings(self, n: int, frames: NDArray[np.int64], source: Skeleton) -> tuple[Finding, ...]:
-        """What is unusual about the n-th window; nothing if it is in the normal range."""
+        """Findings on the n-th window; none if it is in the normal range."""
         if not self.is_odd[n]:
             return ()
         if self.ranking is None or self.detector.config.view == "pose":
@@ -196,12 +196,12 @@ class ActiveView:
 
     @property
     def base(self) -> float:
-        """What remains of its contribution without those of joints or meanings."""
+        """The rest of its contribution, without those of joints or meanings."""
         by_joint = self.batch.attribution.contributions[self.row]
         return self.contribution - self.slope * float(by_joint.sum())
 
     def findings(self, frames: NDArray[np.int64], source: Skeleton) -> tuple[Finding, ...]:
-        """What is unusual about it; `frames` are those of the longest view."""
+        """Findings on it; `frames` are those of the longest view."""
         return self.batch.findings(self.row, frames[-self.config.T :], source)
 
 
@@ -215,7 +215,7 @@ class JoinedViews:
     batches: tuple[ViewBatch | None, ...]
     """Explanations of each view's windows; None if it has none."""
     contributions: NDArray[np.float64]
-    """What each view adds to the score, `(N, views)`."""
+    """Contributions of views to the score, `(N, views)`."""
     slopes: NDArray[np.float64]
     """By how much the score rises with that of a view, from its nearest normal window on."""
     energy: NDArray[np.float64]
@@ -297,7 +297,7 @@ class JoinedViews:
                 yield ActiveView(batch, row, float(contribution), float(slope))
 
     def _shares(self, n: int, active: Sequence[ActiveView]) -> tuple[ViewShare, ...]:
-        """What each view adds, also those not at hand."""
+        """Contributions of all views, also of those not at hand."""
         by_config = {view.config: view for view in active}
         total = sum(view.contribution for view in active)
         found = []

@@ -74,7 +74,7 @@ class Finding:
     first_frame: int
     last_frame: int
     phrase: str = ""
-    """What to say of a subject that is not a part of the body."""
+    """Phrase for a subject that is not a part of the body."""
 
     @property
     def says(self) -> str:
@@ -332,7 +332,7 @@ def _tilt(view: _View) -> float:
 
 
 def _faces_away(observed: _View, ghost: _View, height: float) -> bool:
-    """Whether the left and right shoulder have clearly swapped sides."""
+    """Tell if the left and right shoulder have clearly swapped sides."""
     across = [
         float(np.median(view.joint("left_shoulder")[:, 0] - view.joint("right_shoulder")[:, 0]))
         for view in (observed, ghost)
@@ -398,7 +398,7 @@ def _amount(numbers: NDArray[np.float64], which: tuple[int, ...]) -> float:
 def _compared(
     value: float, normal: float, usual: NDArray[np.float64] | None
 ) -> tuple[bool | None, str]:
-    """Whether there is clearly more or less of something, and than whom; None if neither."""
+    """Tell if there is clearly more or less of something, and than whom; None if neither."""
     if usual is None:
         if SLOWER * normal < value < FASTER * normal:
             return None, ""
@@ -420,7 +420,7 @@ def _fast(times: float, than: str) -> str:
 
 
 def _way(velocity: NDArray[np.float64]) -> str:
-    """Where somebody goes in the picture."""
+    """The direction of a person in the picture."""
     across, down = velocity.tolist()
     if np.hypot(across, down) < STILL:
         return "stands still"

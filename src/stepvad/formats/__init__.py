@@ -47,7 +47,7 @@ class FileFormat(NamedTuple):
     sniff: Callable[[PoseFile], bool]
     read: Callable[[PoseFile, float | None], Iterable[Clip]]
     is_directory: bool = False
-    """Whether each clip is a directory of such files."""
+    """A clip is a directory of such files."""
 
 
 FORMATS: dict[PoseFormat, FileFormat] = {

@@ -52,7 +52,7 @@ TRACK_KEYS = ("track_id", "idx", "id")
 """Keys that may hold the track id, in order of preference."""
 
 OPENPOSE = "_keypoints.json"
-"""How the names of OpenPose's files end."""
+"""Suffix of OpenPose's files."""
 _NOBODY = FramePoses.of([])
 
 Order = Literal["xyc", "yxc"]
@@ -73,7 +73,7 @@ def read_poselift(file: PoseFile, fps: float | None) -> list[Clip]:
 
 
 def is_poselift(file: PoseFile) -> bool:
-    """Whether there are tracked persons and every score is null, as in PoseLift; logs if so."""
+    """Recognise PoseLift: tracked persons whose every score is null; logs it."""
     document = file.document
     if not isinstance(document, dict):
         return False
@@ -229,7 +229,7 @@ def read_coco(file: PoseFile, fps: float | None) -> list[Clip]:
 
 
 def is_coco(file: PoseFile) -> bool:
-    """Whether a file holds a list: of results, unless ultralytics wrote it."""
+    """Recognise a list: of results, unless ultralytics wrote it."""
     return isinstance(file.document, list)
 
 
@@ -289,7 +289,7 @@ def read_ultralytics(file: PoseFile, fps: float | None) -> list[Clip]:
 
 
 def is_ultralytics(file: PoseFile) -> bool:
-    """Whether a file holds a list of frames, each a list of people."""
+    """Recognise a list of frames, each a list of people."""
     document = file.document
     return isinstance(document, list) and bool(document) and isinstance(document[0], list)
 
@@ -312,7 +312,7 @@ def read_openpose(directory: PoseFile, fps: float | None) -> list[Clip]:
 
 
 def is_openpose(directory: PoseFile) -> bool:
-    """Whether OpenPose wrote this directory."""
+    """Recognise a directory that OpenPose wrote."""
     path = directory.path
     return path.is_dir() and any(path.glob(f"[!.]*{OPENPOSE}"))
 

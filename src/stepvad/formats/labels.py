@@ -25,6 +25,7 @@ from stepvad.formats.reading import (
     MAX_EMPTY_FRAMES,
     MAX_LABEL_BYTES,
     children,
+    located,
     read_bytes,
     whole_number,
 )
@@ -56,7 +57,7 @@ CLASS_COLUMNS = ("clip", "class", "first", "last")
 
 @dataclass(frozen=True, slots=True)
 class FrameLabels:
-    """Whether each frame of a clip is abnormal, `(n,)`, and whether the split counts it, `(n,)`.
+    """Frames of a clip that are abnormal, `(n,)`, and frames that the split counts, `(n,)`.
 
     `classes` maps each known anomaly class to a mask `(n,)` of the abnormal frames that show it.
     """
@@ -196,7 +197,8 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
         raise _unknown_split(split, "full or hr")
     labels: dict[str, FrameLabels] = {}
     for path in children(root / "gt", suffixes=("_tracks.txt",)):
-        if _is_npy(path):
+        # training labels have the same suffix
+        if read_bytes(path, most=MAX_LABEL_BYTES).startswith(npyfile.MAGIC):
             name = path.name.removesuffix("_tracks.txt")
             labels[name] = FrameLabels.all_counted(~_mask(path))
             if split == "hr":
@@ -266,15 +268,12 @@ def attach_classes(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, F
                     hint="frames count from 0",
                 )
             classes = found.setdefault(id(truth), {})
-            classes.setdefault(row[1], np.zeros(len(truth), dtype=np.bool_))[first : last + 1] = (
-                True
-            )
-    try:
+            frames = classes.setdefault(row[1], np.zeros(len(truth), dtype=np.bool_))
+            frames[first : last + 1] = True
+    with located(str(path)):
         return {
             clip: replace(truth, classes=found.get(id(truth), {})) for clip, truth in labels.items()
         }
-    except DataError as error:
-        raise error.located(str(path)) from error
 
 
 def write_classes(labels: Mapping[str, FrameLabels], path: Path) -> None:
@@ -303,21 +302,10 @@ def _masks(directory: Path) -> dict[str, NDArray[np.bool_]]:
 
 def _mask(path: Path) -> NDArray[np.bool_]:
     """A mask of zeros and ones, `(n,)`."""
-    return mask_of(_npy(path), str(path), hint="get the official frame masks")
-
-
-def _is_npy(path: Path) -> bool:
-    """Whether a file starts with the NPY magic bytes, whatever its suffix."""
-    return read_bytes(path, most=MAX_LABEL_BYTES).startswith(npyfile.MAGIC)
-
-
-def _npy(path: Path) -> NDArray[np.generic]:
-    """The array in a file."""
     data = read_bytes(path, most=MAX_LABEL_BYTES)
-    try:
-        return npyfile.array(data)
-    except DataError as error:
-        raise error.located(str(path)) from error
+    with located(str(path)):
+        values = npyfile.array(data)
+    return mask_of(values, str(path), hint="get the official frame masks")
 
 
 def _intervals(path: Path) -> list[tuple[int, int, int]]:

@@ -101,22 +101,22 @@ def opened(
     pyarrow, _ = pyarrow_of(**EXTRA)
     with ExitStack() as stack:
         with _readable():
-            columns = COLUMNS
-            file = open_parquet(source, columns, texts=["clip"], **EXTRA)
-            checked = stack.enter_context(file)
-            check_columns(checked.file.schema_arrow, pyarrow.types)
-            about = checked.file.metadata
-            metadata = (about.metadata or {}).get(METADATA_KEY)
+            # the footer's claims, before any row
+            file = stack.enter_context(_parquet(source, texts=["clip"], **EXTRA))
+            size = source.stat().st_size if isinstance(source, Path) else source.seek(0, SEEK_END)
+            checked = Checked(file, size)
+            check_columns(file.schema_arrow, pyarrow.types)
+            metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
             header = None if metadata is None else Header.decode(metadata)
             if header is not None:
                 total = sum(facts.n_frames for facts in header.clips.values())
-                check_frames(total, about.num_rows)
+                check_frames(total, file.metadata.num_rows)
         n_joints = header.skeleton.V if header else None
         yield header, _read(decode_rows(checked, n_joints, pyarrow, threads=threads))
 
 
 def read_origin(path: Path) -> Mapping[str, object]:
-    """How the poses of a file were produced; empty if not recorded."""
+    """Facts on how the poses of a file were produced; empty if not recorded."""
     with located(str(path)), _readable():
         metadata = read_metadata(path, **EXTRA).get(METADATA_KEY)
         return {} if metadata is None else Header.decode(metadata).origin
@@ -256,29 +256,24 @@ def decode_rows(
 
     `n_joints` defaults to that of the first row. Memory is bounded by the batch, not by the file.
     """
-    n_rows, file = 0, checked.file
-    for batch in checked.batches(ROWS_AT_ONCE, threads=threads):
-        batch.validate(full=True)
-        if n_joints is None and len(batch):
-            n_joints = len(batch.column("x")[0].as_py() or ())
-        yield from _decode_batch(batch, n_joints or 0, pyarrow)
-        n_rows += len(batch)
-    if n_rows != file.metadata.num_rows:
+    n_rows, expected = 0, checked.file.metadata.num_rows
+    batches = checked.batches(ROWS_AT_ONCE, threads=threads)
+    for name, rows in _decode(batches, n_joints, pyarrow):
+        n_rows += len(rows.frame)
+        yield name, rows
+    if n_rows != expected:
         raise DataError(
-            f"expected {file.metadata.num_rows} rows, as the file says, got {n_rows}",
+            f"expected {expected} rows, as the file says, got {n_rows}",
             hint="the file is damaged; write or copy it again",
         )
 
 
 def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
-    """Like `decode`, for a table in memory."""
+    """Like `decode_rows`, for a table in memory."""
     table = table.select(COLUMNS)
     names = table["clip"].cast(pyarrow.string()).dictionary_encode()
-    for batch in table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE):
-        batch.validate(full=True)
-        if n_joints is None and len(batch):
-            n_joints = len(batch.column("x")[0].as_py() or ())
-        yield from _decode_batch(batch, n_joints or 0, pyarrow)
+    batches = table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE)
+    return _decode(batches, n_joints, pyarrow)
 
 
 def check_columns(schema: Any, types: Any) -> None:
@@ -322,36 +317,20 @@ def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def is_text(kind: Any, types: Any) -> bool:
-    """Whether a type is text, or categories of text."""
+    """Accept text, or categories of text."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def is_whole(kind: Any, types: Any) -> bool:
-    """Whether a type is an integer."""
+    """Accept integers."""
     return types.is_integer(kind)
 
 
 def is_joints(kind: Any, types: Any) -> bool:
-    """Whether a type is a list of numbers."""
+    """Accept lists of numbers."""
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
-
-
-@contextmanager
-def open_parquet(
-    source: Path | BinaryIO,
-    columns: Sequence[str],
-    *,
-    texts: Sequence[str],
-    feature: str,
-    extra: str,
-) -> Iterator[Checked]:
-    """Open the given columns of a Parquet file; strings in `texts` columns are stored once each."""
-    _, parquet = pyarrow_of(feature, extra)
-    with _parquet(parquet, source, texts) as file:
-        size = source.stat().st_size if isinstance(source, Path) else source.seek(0, SEEK_END)
-        yield Checked(file, columns, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +339,6 @@ class Checked:
 
     file: Any
     """A `pyarrow.parquet.ParquetFile`."""
-    columns: Sequence[str]
     size: int
     """Size of the file in bytes."""
 
@@ -372,7 +350,11 @@ class Checked:
             for chunk in self._chunks(group):
                 name, _, inner = chunk.path_in_schema.partition(".")
                 if chunk.num_values < 0 or (chunk.num_values > n_rows and not inner):
-                    raise _damaged(f"column {name}: {chunk.num_values:,} values in {n_rows:,} rows")
+                    raise DataError(
+                        f"expected a footer that fits the rows, got column {name}: "
+                        f"{chunk.num_values:,} values in {n_rows:,} rows",
+                        hint="the file is damaged; write or copy it again",
+                    )
                 check_joints(-(-chunk.num_values // n_rows))
                 if "DELTA_BYTE_ARRAY" in chunk.encodings:  # a few bytes for a name of any length
                     raise DataError(
@@ -393,27 +375,27 @@ class Checked:
         for group in range(self.file.metadata.num_row_groups):
             n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
             longest = max((chunk.num_values for chunk in self._chunks(group)), default=0)
+            # values of the longest list in a row bound how many rows are decompressed at once
             each = max(-(-longest // n_rows), 1)
             yield from self.file.iter_batches(
                 batch_size=max(min(rows, BATCH_VALUES // each), 1),
                 row_groups=[group],
-                columns=list(self.columns),
+                columns=list(COLUMNS),
                 use_threads=threads,
             )
 
     def _chunks(self, group: int) -> Iterator[Any]:
-        """The column chunks of the selected columns."""
+        """The column chunks that hold poses."""
         about = self.file.metadata.row_group(group)
         for number in range(about.num_columns):
             chunk = about.column(number)
-            if chunk.path_in_schema.partition(".")[0] in self.columns:
+            if chunk.path_in_schema.partition(".")[0] in COLUMNS:
                 yield chunk
 
 
 def read_metadata(source: Path | BinaryIO, *, feature: str, extra: str) -> dict[bytes, bytes]:
     """The key-value metadata of a file."""
-    _, parquet = pyarrow_of(feature, extra)
-    with _parquet(parquet, source, ()) as file:
+    with _parquet(source, texts=(), feature=feature, extra=extra) as file:
         return dict(file.metadata.metadata or {})
 
 
@@ -488,10 +470,9 @@ def _readable() -> AbstractContextManager[None]:
 def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
     """Yield the tracks of each clip, which may span many row groups."""
     for name, group in groupby(parts, key=lambda part: part[0]):
-        try:
-            yield name, PoseRows.joined([rows for _, rows in group]).tracks()
-        except DataError as error:
-            raise error.located(f"clip {name!r}") from error
+        with located(f"clip {name!r}"):
+            tracks = PoseRows.joined([rows for _, rows in group]).tracks()
+        yield name, tracks
 
 
 def _enter(clip: Clip, header: Header) -> None:
@@ -510,10 +491,22 @@ def _enter(clip: Clip, header: Header) -> None:
     header.clips[clip.name] = ClipFacts(clip.fps, clip.n_frames)
 
 
+def _decode(
+    batches: Iterable[Any], n_joints: int | None, pyarrow: Any
+) -> Iterator[tuple[str, PoseRows]]:
+    """Yield the runs of rows in batches."""
+    for batch in batches:
+        batch.validate(full=True)
+        if n_joints is None and len(batch):
+            n_joints = len(batch.column("x")[0].as_py() or ())
+        yield from _decode_batch(batch, n_joints or 0, pyarrow)
+
+
 def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
     """Yield the runs of rows within one batch."""
     for name in ("clip", "track", "frame"):
         check_nulls(batch.column(name), name)
+    # the number of each row's clip, its track and frame, (n,) each
     names, codes = named(batch.column("clip"))
     track = batch.column("track").cast(pyarrow.int64()).to_numpy()
     frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
@@ -521,12 +514,15 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     def where(row: int) -> str:
         return f"clip {names[codes[row]]!r}, track {track[row]}, frame {frame[row]}"
 
+    # (n, V) each
     x, y, confidence = (
         _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
     )
     rows = PoseRows(track, frame, np.stack([x, y], axis=-1), confidence)
-    for run in _runs(codes):
-        yield names[codes[run.start]], rows[run]
+    # consecutive rows of one clip
+    bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)] if len(codes) else []
+    for first, end in pairwise(bounds):
+        yield names[codes[first]], rows[first:end]
 
 
 def _joints(
@@ -550,14 +546,9 @@ def _joints(
     return values.to_numpy().reshape(len(column), n_joints)
 
 
-def _runs(keys: NDArray[np.int64]) -> Iterator[slice]:
-    """Slices of consecutive rows with the same key."""
-    changes = np.flatnonzero(np.diff(keys)) + 1
-    bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []
-    return (slice(first, end) for first, end in pairwise(bounds))
-
-
-def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any:
+def _parquet(source: Path | BinaryIO, *, texts: Sequence[str], feature: str, extra: str) -> Any:
+    """Open a Parquet file; the strings in `texts` columns are stored once each."""
+    _, parquet = pyarrow_of(feature, extra)
     options: dict[str, Any] = {
         "pre_buffer": False,
         "page_checksum_verification": True,
@@ -568,10 +559,3 @@ def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any
     paths = {about.schema.column(number).path for number in range(about.num_columns)}
     there = [name for name in texts if name in paths]  # missing columns are reported elsewhere
     return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
-
-
-def _damaged(got: str) -> DataError:
-    return DataError(
-        f"expected a footer that fits the rows, got {got}",
-        hint="the file is damaged; write or copy it again",
-    )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.formats.reading import check_frames, children, read_bytes, unreadable
+from stepvad.formats.reading import check_frames, children, located, read_bytes, unreadable
 from stepvad.poses import Clip, Track, n_frames_of
 from stepvad.skeletons import COCO17
 
@@ -42,11 +42,9 @@ def read_clip(directory: Path, *, fps: float) -> Clip:
     """One clip; it ends with its last pose."""
     people = [_person(path) for path in children(directory, suffixes=(".csv",))]
     tracks = sorted((track for track in people if len(track)), key=lambda track: track.id)
-    try:
+    with located(str(directory)):
         check_frames(n_frames_of(tracks), sum(map(len, tracks)))
         return Clip(directory.name, fps, n_frames_of(tracks), tuple(tracks), COCO17)
-    except DataError as error:
-        raise error.located(str(directory)) from error
 
 
 def track_of(track_id: int, frames: NDArray[Any], keypoints: NDArray[np.float32]) -> Track:
@@ -70,11 +68,8 @@ def _person(path: Path) -> Track:
         )
     lines = _lines(path)
     keypoints = lines[:, 1:].reshape(-1, COCO17.V, 2)
-    try:
-        with np.errstate(over="ignore"):  # infinity is refused by Track
-            return track_of(int(path.stem), lines[:, 0], keypoints.astype(np.float32))
-    except DataError as error:
-        raise error.located(str(path)) from error
+    with located(str(path)), np.errstate(over="ignore"):  # infinity is refused by Track
+        return track_of(int(path.stem), lines[:, 0], keypoints.astype(np.float32))
 
 
 def _lines(path: Path) -> NDArray[np.float64]:

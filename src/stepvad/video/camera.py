@@ -52,7 +52,7 @@ BUFFER = 8
 """Frames buffered for a slow consumer: 0.4 s at 20 frames per second; older ones are stale."""
 
 PREFIXES = ("/dev/video", "/dev/v4l/", "usb:")
-"""How addresses of attached cameras begin."""
+"""Prefixes of the addresses of attached cameras."""
 PROBE_S = 10.0
 """Timeout of a trial opening; some cameras take seconds to wake up."""
 _ADDRESS = re.compile(r"(?P<file>[^?]+)(?:\?(?P<options>.*))?", re.DOTALL)
@@ -216,7 +216,7 @@ class Camera:
             log.forward()
 
     def _explained(self, reason: str) -> str:
-        """Why a connection closed, with the frames since its last good one that did not decode."""
+        """The reason for a lost connection, with the frames that did not decode before it."""
         undecoded = self._counts.skipped - self._skipped_before
         return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
 
@@ -399,7 +399,7 @@ def device_of(address: str, platform: str = sys.platform) -> Device:
 
 
 def is_device(address: str) -> bool:
-    """Whether an address is that of an attached camera, not of a network camera or a file."""
+    """Recognise an attached camera, not a network camera or a file."""
     return address.startswith(PREFIXES)
 
 

@@ -219,7 +219,7 @@ class ExtractionOptions:
     min_confidence: float = MIN_CONFIDENCE
     """People whose mean joint confidence is lower are discarded."""
     follow: bool = True
-    """Whether people whom the detector loses are followed by their last pose."""
+    """Follow people whom the detector loses by their last pose."""
     rate: float | None = None
     """Frames per second to look at, at most; None for all."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -419,7 +419,7 @@ def remove_parts(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartSettings:
-    """What is written beside the parts."""
+    """Settings that are written beside the parts."""
 
     origin: dict[str, str | float | None]
     version: Literal[1] = 1
@@ -435,7 +435,7 @@ class _Reader:
     rate: float | None
     stop: threading.Event
     decoded: int = 0
-    """How far it is, in frames of the video."""
+    """Progress in frames of the video."""
 
     def after(self, known: int) -> Iterator[Frame]:
         """The frames whose numbers are above `known`."""
@@ -491,7 +491,7 @@ def _follower(parts: Parts, *, follow: bool) -> Follower | None:
 
 
 def _seconds(frame: Frame | FoundPeople) -> float:
-    """When a frame was: in the stream, or by the clock where the stream does not say."""
+    """Time of a frame: in the stream, or by the clock where the stream does not say."""
     return frame.wall if frame.pts is None else frame.pts
 
 

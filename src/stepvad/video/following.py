@@ -26,13 +26,13 @@ from stepvad.video.source import Image
 REACH = 1.2
 """Sides of the box in which a person is looked for, relative to those of the last pose."""
 WIDENING = 0.5
-"""How much wider the box gets per second unseen."""
+"""Growth of the box per second unseen."""
 FIRST_SCORE = 0.5
 """Detection score from which a person is followed; a tracker starts no track below."""
 FIRST_DETECTIONS = 2
 """Detections from which a person is followed; what a detector sees once may be a mistake."""
 FARTHEST = 0.5
-"""How far the middle of a pose may move, in diagonals of the person's pose."""
+"""Largest movement of the middle of a pose, in diagonals of the person's pose."""
 SMALLEST, LARGEST = 0.4, 1.8
 """Limits of a pose's diagonal, relative to that of the last detected pose."""
 SAME_POSE = 0.15
@@ -44,9 +44,9 @@ LEAST_SCORE, MORE_SCORE = 0.5, 0.04
 BOX_MARGIN = 1.2
 """Sides of a followed box relative to those of its pose, as a detector's boxes have them."""
 PATIENCE_S = 1.0
-"""How long a person is looked for since they were last seen."""
+"""Time for which a person is looked for since they were last seen."""
 LONGEST_S = 20.0
-"""How long a person is followed without any detection, unless the pose is sure."""
+"""Time for which a person is followed without any detection, unless the pose is sure."""
 SURE_CONFIDENCE = 0.45
 
 LEAST_CONFIDENCE = 0.25
@@ -56,7 +56,7 @@ SAME_BODY = 0.6
 LEAST_INSIDE = 0.2
 """Share of the joints in their own box below which a pose is of somebody outside."""
 SURROUNDINGS = 0.05
-"""What remains of the picture around a box at the second look, in heights of the box."""
+"""Surroundings of a box that remain at the second look, in heights of the box."""
 
 
 def look(
@@ -120,7 +120,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a frame was, in seconds of any clock, and its view.
+    """Time of a frame, in seconds of any clock, and its view.
 
     Frames of another view, such as a new connection or another size, have nothing in common.
     """
@@ -173,7 +173,7 @@ class _Known:
 
 
 def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
-    """Where people may be by now."""
+    """Boxes in which people may be by now."""
     if not known:
         return NOBODY
     unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
@@ -207,7 +207,7 @@ def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
 
 
 def _is_among(pose: Float32s, others: Sequence[Float32s]) -> bool:
-    """Whether a pose `(V, 2)` shows the same person as one of the others."""
+    """Tell if a pose `(V, 2)` shows the same person as one of the others."""
     if not others:
         return False
     corners, poses = extents(pose[None]), np.stack(others)

@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 30
 """Largest download; the networks are 4 to 60 MB."""
 TIMEOUT_S = 30.0
 MANIFEST, BUNDLE_VERSION = "networks.json", 1
-"""What a bundle says about its networks."""
+"""File in a bundle that describes its networks."""
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class ModelCard:
     url: str = ""
     role: Literal["detector", "pose"] = "pose"
     measured: Literal["yes", "another export", "no"] = "no"
-    """Whether the documented figures are of this file; another export has the same layout."""
+    """The documented figures are of this file; another export has the same layout."""
 
     @property
     def cached(self) -> Path:
-        """Where its file is once it was fetched."""
+        """Path of its file once it was fetched."""
         return cache_directory() / self.file
 
 
@@ -127,7 +127,7 @@ def cards_of(names: Sequence[str], cards: tuple[ModelCard, ...] = CARDS) -> list
 
 
 def is_whole(card: ModelCard) -> bool | None:
-    """Whether the cached file has its checksum; None if there is no file."""
+    """Compare the cached file with its checksum; None if there is no file."""
     if not card.cached.is_file():
         return None
     return hashlib.sha256(card.cached.read_bytes()).hexdigest() == card.sha256

@@ -86,7 +86,7 @@ def write(
 
 @dataclass(frozen=True, slots=True)
 class Stills:
-    """Which frames are kept as pictures."""
+    """Frames that are kept as pictures."""
 
     highest: int = 0
     """Moments of the highest scores."""
@@ -107,7 +107,7 @@ class Stills:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an overlay goes: a video with stills beside it, or a directory of stills alone."""
+    """Target of an overlay: a video with stills beside it, or a directory of stills alone."""
 
     path: Path
     name: str

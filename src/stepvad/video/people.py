@@ -175,7 +175,7 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LastPoses:
-    """Where to look for people: corners `(N, 4)` around their last poses, and diagonals `(N,)`.
+    """Regions to search for people: corners `(N, 4)` around their last poses, diagonals `(N,)`.
 
     The diagonal is that of the last detected pose: the person's size.
     """

@@ -31,7 +31,7 @@ BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 FILE_TIMEOUT_S = 30.0
 """Timeout of one read from a file, however broken."""
 UNDECODED = f"damaged, or larger than {MAX_PIXELS / 1e6:.0f} megapixels"
-"""Why a frame may fail to decode; FFmpeg does not report which."""
+"""Reasons for a frame not to decode; FFmpeg does not report which."""
 PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 """First bytes of files that refer to other files, which FFmpeg would wait for."""
 
@@ -48,7 +48,7 @@ EDGE_BYTES = 1 << 20
 """Bytes hashed at each end of a video to distinguish it from others of the same size."""
 
 EARLY = 0.25
-"""How much earlier than due a frame may come, in frames of the new rate: clocks jitter."""
+"""Time by which a frame may be early, in frames of the new rate: clocks jitter."""
 
 
 def open_footage(

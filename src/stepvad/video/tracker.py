@@ -1,4 +1,4 @@
-"""Who is who: people of successive frames as persons with ids."""
+"""Track people: those of successive frames become persons with ids."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SIZE_GAIN = 0.5
 """Share of an observed size that the estimate takes over."""
 
 LONGEST_GLITCH_S = 0.4
-"""How long poses may be out of line; what lasts longer is how the person is now."""
+"""Longest time that poses may be out of line; what lasts longer is the person's new shape."""
 SMALLEST_BODY = 1.0
 """Size of a body, in pixels, below which its change says nothing."""
 
@@ -152,7 +152,7 @@ class Tracker:
             person.track_id = self._new_id()
 
     def _is_good(self, person: Person) -> bool:
-        """Whether the pose of a person just seen is in line with those before."""
+        """Tell if the pose of a person just seen is in line with those before."""
         now = self._now or 0.0
         if person.good is None:
             person.good = LastGood(person.keypoints, now)
