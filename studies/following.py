@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.video.extract import MIN_CONFIDENCE, FoundPeople, follow
-from stepvad.video.following import Follower, Moment, look
+from stepvad.video.extract import MIN_CONFIDENCE, FoundPeople, track
+from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.people import NOBODY, PoseEstimator, extents, open_estimator
 from stepvad.video.source import Frame, VideoFile
 
@@ -74,7 +74,7 @@ def watched(
         height, width = frame.image.shape[:2]
         moment = Moment(frame.pts or 0.0)
         last = follower.last_poses(moment) if following else NOBODY
-        (people,) = look(estimator, [frame.image], [last])
+        (people,) = detect_and_recover(estimator, [frame.image], [last])
         if following:
             follower.update(moment, people)
         when = (frame.number, frame.epoch, moment.time_s, frame.wall)
@@ -99,7 +99,7 @@ def print_falls(falls: dict[str, tuple[float, list[FoundPeople]]]) -> None:
 def shares(frames: Sequence[FoundPeople], begin_s: float) -> list[float]:
     """Share of frames with a found and with a tracked person: of all, of the first seconds."""
     times = np.array([seen.pts for seen in frames])
-    clip = follow(frames, "", fps=None, min_confidence=MIN_CONFIDENCE).clip
+    clip = track(frames, "", fps=None, min_confidence=MIN_CONFIDENCE).clip
     tracked = {number for track in clip.tracks for number in track.frames.tolist()}
     is_found = np.array([seen.people.certain(MIN_CONFIDENCE).any() for seen in frames])
     is_tracked = np.array([seen.number in tracked for seen in frames])
@@ -119,7 +119,7 @@ def print_ghosts(name: str, clips: Sequence[list[FoundPeople]]) -> None:
 
 def n_tracks(frames: Sequence[FoundPeople]) -> int:
     """Number of tracks."""
-    return len(follow(frames, "", fps=None, min_confidence=MIN_CONFIDENCE).clip.tracks)
+    return len(track(frames, "", fps=None, min_confidence=MIN_CONFIDENCE).clip.tracks)
 
 
 def unconfirmed(frames: Sequence[FoundPeople]) -> int:

@@ -74,7 +74,9 @@ def look_at_nothing(site: ChildPipe, settings: PoseSettings) -> None:
     def open_nothing(*_: object, **__: object) -> None:
         return None
 
-    vars(pose_workers).update(look=look, open_estimator=open_nothing, choose_engine=open_nothing)
+    vars(pose_workers).update(
+        detect_and_recover=look, open_estimator=open_nothing, choose_engine=open_nothing
+    )
     pose_workers.find_people(site, settings)
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from stepvad.model.runtime.engines import RunGraph
 from stepvad.video.extract import MIN_CONFIDENCE
-from stepvad.video.following import Follower, Moment, look
+from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, choose_engine, open_network
 from stepvad.video.people import Boxes, People, PersonDetector, PoseNetwork, TopDown, iou
 from stepvad.video.source import Frame, Image, VideoFile
@@ -88,7 +88,7 @@ class Way:
         if self.follower is None:
             return self.estimate(images, self.detect(images))[0]
         moment = Moment(frame.number if frame.pts is None else frame.pts)
-        (people,) = look(self, images, [self.follower.last_poses(moment)])
+        (people,) = detect_and_recover(self, images, [self.follower.last_poses(moment)])
         self.follower.update(moment, people)
         return people
 

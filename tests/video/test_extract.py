@@ -29,7 +29,7 @@ from stepvad.video.extract import (
     Parts,
     extract_camera,
     extract_file,
-    follow,
+    track,
 )
 from stepvad.video.people import Boxes, People, PoseEstimator
 from stepvad.video.source import Image, footage_digest, open_footage
@@ -242,15 +242,15 @@ def test_a_place_where_no_parts_can_be_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"epoch": 1}, {"size": 128}])
 def test_nobody_is_followed_into_another_connection_or_resolution(change: dict[str, int]) -> None:
     frames = [seen(i, i) for i in range(20)] + [seen(i, i, **change) for i in range(20, 40)]
-    tracks = follow(frames, "a", fps=10, min_confidence=0.25).clip.tracks
+    tracks = track(frames, "a", fps=10, min_confidence=0.25).clip.tracks
     assert [track.frames.tolist() for track in tracks] == [[*range(20)], [*range(20, 40)]]
     unbroken = [seen(i, i) for i in range(40)]
-    assert len(follow(unbroken, "a", fps=10, min_confidence=0.25).clip.tracks) == 1
+    assert len(track(unbroken, "a", fps=10, min_confidence=0.25).clip.tracks) == 1
 
 
 def test_no_window_holds_frames_from_before_and_after_a_gap() -> None:
     frames = [seen(i, i, epoch=i // 20) for i in range(60)]
-    clip = follow(frames, "a", fps=10, min_confidence=0.25).clip
+    clip = track(frames, "a", fps=10, min_confidence=0.25).clip
     config = Config()
     index, _ = cut(clip, config, COCO17)
     assert len(index) == 3 * (20 - config.T + 1)
@@ -259,7 +259,7 @@ def test_no_window_holds_frames_from_before_and_after_a_gap() -> None:
 
 def test_people_of_low_confidence_are_left_out_and_counted() -> None:
     frames = [seen(i, i, confidence=0.3 if i % 4 else 0.2) for i in range(40)]
-    result = follow(frames, "a", fps=10, min_confidence=0.25)
+    result = track(frames, "a", fps=10, min_confidence=0.25)
     assert result.summary.low_confidence == 0.25
     assert result.clip.n_poses == 30 - 1  # the first one seen waits for the next picture
     assert result.summary.empty_frames == 11
@@ -321,8 +321,8 @@ def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
     assert result.summary.lag_s is not None
     assert set(result.times.epoch.tolist()) >= {0, 1}
     assert result.clip.fps == pytest.approx(10, abs=0.1)
-    for track in result.clip.tracks:
-        assert len(set(result.times.epoch[np.isin(result.times.number, track.frames)])) == 1
+    for one in result.clip.tracks:
+        assert len(set(result.times.epoch[np.isin(result.times.number, one.frames)])) == 1
 
 
 def test_a_clock_that_is_set_does_not_change_the_lag(

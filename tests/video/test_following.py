@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 from stepvad.video import extract as parts_module
 from stepvad.video.extract import Extraction, ExtractionOptions, Parts, extract_file
-from stepvad.video.following import Follower, Moment, keep_to_own_body, look, on_neighbour
+from stepvad.video.following import (
+    Follower,
+    Moment,
+    detect_and_recover,
+    keep_to_own_body,
+    on_neighbour,
+)
 from stepvad.video.people import NOBODY, Boxes, LastPoses, People, extents
 from stepvad.video.source import Image, VideoFile
 from stepvad.video.tracker import LONGEST_GLITCH_S, LastGood, Tracker
@@ -88,7 +94,7 @@ def watched(scene: Scene, fps: float = FPS) -> list[People]:
     follower, found = Follower(), []
     for number in range(len(scene.people)):
         moment = Moment(number / fps)
-        (people,) = look(scene, [image(number)], [follower.last_poses(moment)])
+        (people,) = detect_and_recover(scene, [image(number)], [follower.last_poses(moment)])
         follower.update(moment, people)
         found.append(people)
     return found
@@ -151,7 +157,7 @@ def test_a_person_hidden_for_less_than_a_second_is_found_again() -> None:
 
 def test_the_longer_a_person_is_unseen_the_wider_is_the_search() -> None:
     follower = Follower()
-    (people,) = look(falling(), [image(0)], [NOBODY])
+    (people,) = detect_and_recover(falling(), [image(0)], [NOBODY])
     for number in range(2):
         follower.update(Moment(number / FPS), people)
     widths = [
@@ -227,7 +233,7 @@ def test_who_was_detected_once_is_not_followed() -> None:
 
 def test_nobody_is_followed_into_another_view_or_back_in_time() -> None:
     follower = Follower()
-    (people,) = look(falling(), [image(0)], [NOBODY])
+    (people,) = detect_and_recover(falling(), [image(0)], [NOBODY])
     for time_s in (4.9, 5.0):
         follower.update(Moment(time_s, (0, 64, 48)), people)
     assert len(follower.last_poses(Moment(5.5, (0, 64, 48)))) == 1
@@ -240,12 +246,12 @@ def test_nobody_is_followed_into_another_view_or_back_in_time() -> None:
 def test_images_of_several_sources_are_looked_at_together() -> None:
     scene = falling()
     alone = watched(scene)
-    (first,) = look(scene, [image(0)], [NOBODY])
+    (first,) = detect_and_recover(scene, [image(0)], [NOBODY])
     follower = Follower()
     follower.update(Moment(0), first)
     follower.update(Moment(0.1), first)
     last = follower.last_poses(Moment(0.2))
-    found = look(scene, [image(5), image(5), image(1)], [NOBODY, last, last])
+    found = detect_and_recover(scene, [image(5), image(5), image(1)], [NOBODY, last, last])
     assert counts(found) == [0, 1, 1]
     np.testing.assert_array_equal(found[1].keypoints, alone[5].keypoints)
 
@@ -373,7 +379,7 @@ def test_the_second_look_sees_the_box_alone(shown: bool) -> None:
     all_people = {100: standing(100), 200: standing(140)}
     visible = all_people if shown else {200: all_people[200]}
     estimator = Greedy(all_people, [100, 200])
-    (found,) = look(estimator, [picture(visible)], [NOBODY])
+    (found,) = detect_and_recover(estimator, [picture(visible)], [NOBODY])
     np.testing.assert_allclose(found.keypoints[1], all_people[200], atol=1)
     assert found.confidence[1].min() > 0.5
     if shown:

@@ -31,7 +31,7 @@ from stepvad.site.stages import Form
 from stepvad.skeletons import COCO17, strokes
 from stepvad.stream import Stream
 from stepvad.video.camera import Camera, StateChange, device_of
-from stepvad.video.following import look
+from stepvad.video.following import detect_and_recover
 from stepvad.video.models import model_file
 from stepvad.video.networks import choose_engine
 from stepvad.video.people import NOBODY, PoseEstimator, open_estimator
@@ -269,7 +269,7 @@ def _first_people(
     for image in images:
         now = time.monotonic()
         late = now + LOOK_S if late is None else late
-        (found,) = look(estimator, [image], [NOBODY])
+        (found,) = detect_and_recover(estimator, [image], [NOBODY])
         found = found.take(found.certain(min_confidence))
         height, width, _ = image.shape
         poses = [

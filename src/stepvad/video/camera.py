@@ -246,7 +246,7 @@ class Camera:
             # Measured before decoding: FFmpeg returns its last packet after the read timed out.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
-                for pts, image in decoder.pictures(packet):
+                for pts, image in decoder.pictures(packet.decode):
                     latest, self._skipped_before = time.monotonic(), self._counts.skipped
                     number = self._counts.decoded - 1
                     self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))

@@ -24,7 +24,7 @@ from stepvad.files.temporary import temporary_directory
 from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
-from stepvad.video.following import Follower, Moment, look
+from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.people import NOBODY, Boxes, People, PoseEstimator
 from stepvad.video.source import PICTURE_RATE, DecodeStats, Footage, Frame, at_rate, open_footage
 from stepvad.video.tracker import Tracker
@@ -88,9 +88,8 @@ def extract_file(
     def progress(frame: Frame) -> None:
         options.report(Progress(video.camera, reader.decoded, max(total, 0)))
 
-    frames_per_s = _look(
-        reader.after(known), estimator, parts, progress, _follower(parts, follow=options.follow)
-    )
+    follower = _follower(parts, follow=options.follow)
+    speed = _run_networks(reader.after(known), estimator, parts, progress, follower)
     if stop.is_set():
         return None
     if parts.latest is None:
@@ -99,10 +98,10 @@ def extract_file(
             f"{video.counts.decoded or video.n_frames}",
             hint="choose frames that it has",
         )
-    tracked = follow(
+    tracked = track(
         parts, video.camera, fps=rate or video.fps, min_confidence=options.min_confidence
     )
-    summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
+    summary = replace(tracked.summary, frames_per_s=speed.frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
 
 
@@ -123,7 +122,6 @@ def extract_camera(
     threading.Thread(
         target=_stop_later, args=(camera, options.stop, duration_s), daemon=True
     ).start()
-    lag_s: list[float | None] = []
 
     def frames() -> Iterator[Frame]:
         for frame in at_rate(camera, options.rate) if options.rate else camera:
@@ -134,22 +132,23 @@ def extract_camera(
                 yield replace(frame, number=number, epoch=epoch)
 
     def progress(frame: Frame) -> None:
-        lag_s[:] = [frame.age_s]
         counts = camera.counts
         note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
         options.report(Progress(camera.name, frame.number + 1, 0, note))
 
-    frames_per_s = _look(
-        frames(), estimator, parts, progress, _follower(parts, follow=options.follow)
-    )
+    follower = _follower(parts, follow=options.follow)
+    speed = _run_networks(frames(), estimator, parts, progress, follower)
     if parts.latest is None:
         raise DataError(
             f"camera {camera.name}: expected frames, got none",
             hint="check its address, its credentials and the network",
         )
-    tracked = follow(parts, camera.name, fps=options.rate, min_confidence=options.min_confidence)
+    tracked = track(parts, camera.name, fps=options.rate, min_confidence=options.min_confidence)
     summary = replace(
-        tracked.summary, frames_per_s=frames_per_s, lag_s=(lag_s or [None])[0], counts=camera.counts
+        tracked.summary,
+        frames_per_s=speed.frames_per_s,
+        lag_s=speed.lag_s,
+        counts=camera.counts,
     )
     return replace(tracked, summary=summary)
 
@@ -165,7 +164,7 @@ def extract_clip(
     return found.clip
 
 
-def follow(
+def track(
     seen: Iterable[FoundPeople], name: str, *, fps: float | None, min_confidence: float
 ) -> Extraction:
     """Track the detected people, without those of low confidence.
@@ -173,6 +172,7 @@ def follow(
     Tracks end at a reconnect or a change of resolution, so no window spans two of either. Frames
     without a stream time are `fps` apart, or as far apart as they arrived.
     """
+    # the people of each frame as tracks
     tracker, before = Tracker(), None
     rows, times, certain = [], [], [np.empty(0, np.bool_)]
     for frame in seen:
@@ -184,6 +184,7 @@ def follow(
         poses = tracker.update(frame.people.take(certain[-1]), time_s=time_s)
         rows += [(pose.track_id, frame.number, pose.keypoints, pose.confidence) for pose in poses]
         times.append((frame.number, frame.epoch, frame.pts, frame.wall))
+    # columns of all frames, (frames,), and of all poses, (poses, …)
     when = Times(*(np.array(column, np.float64) for column in zip(*times, strict=True)))
     tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
     clip = Clip(name, when.fps() if fps is None else fps, int(when.number[-1]) + 1, tracks)
@@ -209,7 +210,7 @@ def track_people(
     ]
     if not seen:
         raise DataError(f"{name}: expected frames, got none", hint="give one People per frame")
-    return follow(seen, name, fps=fps, min_confidence=min_confidence).clip
+    return track(seen, name, fps=fps, min_confidence=min_confidence).clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,31 +454,40 @@ class _Reader:
             yield frame
 
 
-def _look(
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Speed of the networks, and the age of the last frame when they were done with it."""
+
+    frames_per_s: float | None
+    lag_s: float | None
+
+
+def _run_networks(
     frames: Iterator[Frame],
     estimator: PoseEstimator,
     parts: Parts,
     progress: Callable[[Frame], None],
     follower: Follower | None,
-) -> float | None:
-    """Run the networks on every frame; return frames per second, or None without frames."""
-    started, looked_at = time.monotonic(), 0
+) -> _Speed:
+    """Run the networks on every frame, and add its people to the parts."""
+    started, n_frames, lag_s = time.monotonic(), 0, None
     for frame in frames:
-        if not looked_at:
+        if not n_frames:
             started = time.monotonic()
         height, width = frame.image.shape[:2]
         moment = Moment(_seconds(frame), (frame.epoch, width, height))
         last = NOBODY if follower is None else follower.last_poses(moment)
-        (people,) = look(estimator, [frame.image], [last])
+        (people,) = detect_and_recover(estimator, [frame.image], [last])
         if follower is not None:
             follower.update(moment, people)
         parts.add(
             FoundPeople(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people)
         )
-        looked_at += 1
+        n_frames, lag_s = n_frames + 1, frame.age_s
         progress(frame)
     parts.flush()
-    return looked_at / max(time.monotonic() - started, 1e-6) if looked_at else None
+    each_s = n_frames / max(time.monotonic() - started, 1e-6)
+    return _Speed(each_s if n_frames else None, lag_s)
 
 
 def _follower(parts: Parts, *, follow: bool) -> Follower | None:
@@ -545,6 +555,7 @@ def _last_frame(file: Path) -> FoundPeople | None:
 
 def _decoded(content: bytes) -> Iterator[FoundPeople]:
     part = npyfile.arrays(content, NAMES)
+    # people lie one after the other; the rows of a frame end here
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)

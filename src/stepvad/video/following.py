@@ -59,12 +59,13 @@ SURROUNDINGS = 0.05
 """Surroundings of a box that remain at the second look, in heights of the box."""
 
 
-def look(
+def detect_and_recover(
     estimator: PoseEstimator, images: Sequence[Image], last: Sequence[LastPoses]
 ) -> list[People]:
     """Find the people in every image: those detected, then those followed from their last pose."""
     found = estimator.estimate(images, estimator.detect(images))
     found = keep_to_own_body(estimator, images, found)
+    # people whom the detector lost, by image: a second look around their last pose
     lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
     rows = [row for row, poses in enumerate(lost) if len(poses)]
     if rows:
@@ -95,12 +96,14 @@ class Follower:
 
     def update(self, moment: Moment, people: People) -> None:
         """Remember the people of a frame."""
+        # sure poses continue the people known so far
         people = people.take(people.certain(LEAST_CONFIDENCE))
         corners, sure = extents(people.keypoints), people.certain(SURE_CONFIDENCE)
         known, now_s = self._recent(moment), moment.time_s
         owners = {row: known[at] for at, row in _pairs(_last_poses(known, now_s), corners)}
         for row, one in owners.items():
             one.corners, one.seen_s, one.is_sure = corners[row], now_s, bool(sure[row])
+        # detections confirm people, or introduce new ones
         diagonals = _diagonals(corners)
         for row in np.flatnonzero(~people.boxes.followed).tolist():
             if row in owners:
@@ -137,6 +140,7 @@ def keep_to_own_body(
     A pose on a neighbour's body is estimated again from the box alone, the rest of the picture
     being black.
     """
+    # rows of borrowed poses by image, and the box of each
     rows = [np.flatnonzero(on_neighbour(people)).tolist() for people in found]
     owners = [at for at, some in enumerate(rows) for _ in some]
     if not owners:
@@ -152,6 +156,7 @@ def keep_to_own_body(
 def on_neighbour(people: People) -> NDArray[np.bool_]:
     """Mask `(N,)` of sure poses on the body of another person, whose box they fit better."""
     boxes, sure = people.boxes.corners, people.certain(LEAST_CONFIDENCE)
+    # how well each pose fits its own box, (N,), and how alike poses are, (N, N)
     fit = np.diagonal(iou(extents(people.keypoints), boxes))
     height = np.maximum(boxes[:, 2:] - boxes[:, :2], 1).max(axis=1, initial=1.0)
     joints = people.keypoints, people.confidence
@@ -191,6 +196,7 @@ def _lost(last: LastPoses, people: People) -> LastPoses:
 def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
     """The candidates that continue a lost person and are nobody else."""
     candidates = candidates.take(candidates.certain(LEAST_CONFIDENCE))
+    # the surest first: a pose that is there already is not added
     rows = [row for _, row in _pairs(lost, extents(candidates.keypoints))]
     others = list(detected.keypoints[detected.certain(LEAST_CONFIDENCE)])
     kept: list[int] = []
@@ -220,6 +226,7 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     """Pair last poses with poses that may continue them, the nearest first."""
     if not (len(last) and len(corners)):
         return []
+    # distance and growth of every pair, (N, M), in sizes of the person
     step = _middles(last.corners)[:, None] - _middles(corners)[None]
     distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
     growth = _diagonals(corners)[None] / last.diagonals[:, None]
@@ -264,6 +271,7 @@ def _alone(
     """The person of every box, seen without the rest of the picture."""
     pieces, boxes, offsets = [], [], []
     for image, box in zip(images, corners, strict=True):
+        # the box with a margin, cut out of the picture
         margin = SURROUNDINGS * (box[3] - box[1])
         low = np.maximum(np.floor(box[:2] - margin), 0).astype(int)
         high = np.maximum(np.ceil(box[2:] + margin).astype(int), low + 1)
@@ -286,6 +294,7 @@ def _corrected(people: People, rows: Sequence[int], again: Sequence[People]) -> 
         if len(one):
             keypoints[row], confidence[row] = one.keypoints[0], one.confidence[0]
     corrected = People(people.boxes, keypoints, confidence)
+    # a second look may take the neighbour again
     still = on_neighbour(corrected)
     corrected.confidence[still] = 0
     return corrected

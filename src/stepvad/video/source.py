@@ -8,8 +8,9 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,7 +143,7 @@ class VideoFile:
             stream = video_stream(container, str(self.path))
             stream.thread_type = "AUTO"
             for packet in _packets(container, stream, counts):
-                for pts, image in decoder.pictures(packet):
+                for pts, image in decoder.pictures(packet.decode):
                     number = counts.decoded - 1
                     yield Frame(self.camera, number, pts, time.time(), image, epoch)
         if counts.decoded == 0:
@@ -194,7 +195,7 @@ class PictureFolder:
         decoder = Decoder(counts)
         for number, file in enumerate(self._files[first:], first):
             decoded = counts.decoded
-            for _, image in decoder.pictures(_Coded(file)):
+            for _, image in decoder.pictures(partial(_decode_picture, file)):
                 pts = number / (self.fps or PICTURE_RATE)
                 yield Frame(self.camera, number, pts, time.time(), image, epoch)
             if counts.decoded == decoded:
@@ -252,10 +253,10 @@ class Decoder:
         self._shape: tuple[int, ...] | None = None
         self._errors = decoding_errors()
 
-    def pictures(self, packet: Any) -> Iterator[Picture]:
-        """Yield the images that a packet completes; none if it is broken."""
+    def pictures(self, decode: Callable[[], list[Any]]) -> Iterator[Picture]:
+        """Yield the images that `decode` completes, of a packet or a file; none if it is broken."""
         try:
-            frames = packet.decode()
+            frames = decode()
         except EOFError:
             return
         except self._errors:
@@ -411,22 +412,16 @@ def _duration_s(container: Any, stream: Any) -> float | None:
     return None if container.duration is None else container.duration / pyav().time_base
 
 
-@dataclass(frozen=True, slots=True)
-class _Coded:
-    """A picture file in the manner of a packet: it can be decoded."""
-
-    file: Path
-
-    def decode(self) -> list[Any]:
-        """The frame, without a demuxer that could follow references to other files."""
-        av = pyav()
-        codec = av.CodecContext.create(CODECS[self.file.suffix.lower()], "r")
-        # Without explode FFmpeg completes a truncated JPEG with grey.
-        codec.options = BOUNDED | {"err_detect": "explode"}
-        content = _content(self.file)
-        if not content:
-            raise ValueError("an empty file")
-        return [*codec.decode(av.Packet(content)), *codec.decode(None)][:1]
+def _decode_picture(file: Path) -> list[Any]:
+    """The frame of a picture, without a demuxer that could follow references to other files."""
+    av = pyav()
+    codec = av.CodecContext.create(CODECS[file.suffix.lower()], "r")
+    # Without explode FFmpeg completes a truncated JPEG with grey.
+    codec.options = BOUNDED | {"err_detect": "explode"}
+    content = _content(file)
+    if not content:
+        raise ValueError("an empty file")
+    return [*codec.decode(av.Packet(content)), *codec.decode(None)][:1]
 
 
 def _content(file: Path) -> bytes:

@@ -95,12 +95,15 @@ class Tracker:
         """
         first = self._now is None
         now, dt = self._advance(time_s)
+        # persons and detections, paired to the largest sum of likenesses
         likely = likeness(self._persons, people, people.boxes.scores >= self._high_score, now, dt)
         pairs = _pairs(likely)
         taken = list(pairs.values())
+        # detections that may be of somebody new, (M,), apart from those that are of one body
         free = people.boxes.scores >= self._new_score
         free[taken] = False
         apart = ~twins(people) if free.any() else np.ones((len(people), len(people)), np.bool_)
+        # boxes that may be of two people belong to nobody, or end both tracks if that lasts
         shared = _shared(likely, pairs)
         doubted = _swapped(likely, pairs) | _split(likely, pairs, free, apart)
         owner = {row: self._persons[at] for at, row in pairs.items() if row not in shared}
@@ -108,6 +111,7 @@ class Tracker:
             if likely.unseen_s[rivals[0]] >= SHARED_S:
                 owner[row] = self._persons[rivals[0]]
                 doubted |= set(rivals)
+        # those seen are updated, and new tracks begin
         self._see_all(people, owner, doubted)
         for row in np.flatnonzero(free).tolist():
             if apart[row, taken].all():
@@ -220,11 +224,13 @@ def likeness(
     lost = unseen_s > max(LOST_S, 1.5 * dt)
     if 0 in shape:
         return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s, lost)
+    # predicted boxes, (N, 4), beside the detected ones, (M, 4)
     boxes = np.array([person.motion.corners() for person in persons])
     spread = np.array([person.motion.spread for person in persons])[:, None]
     centre, sides = _centre(boxes), boxes[:, 2:] - boxes[:, :2]
     height = sides.max(axis=1)
     seen = people.boxes.corners
+    # distance in body heights, growth as a logarithm, and the likeness of each pair, (N, M)
     distance = np.linalg.norm(centre[:, None] - _centre(seen)[None], axis=2) / height[:, None]
     growth = np.abs(np.log(_sizes(seen)[None] / _sizes(boxes)[:, None]))
     values = (
@@ -234,6 +240,7 @@ def likeness(
         - SIZE * growth**2
         - UNSEEN * unseen_s[:, None]
     )
+    # pairs that may be the same at all: the longer unseen, the farther
     allowed = (
         (distance < spread * np.where(lost, MOST_DEVIATION_LOST, MOST_DEVIATION)[:, None])
         & (distance < MOST_DISTANCE)
@@ -307,9 +314,9 @@ class LastGood:
     time_s: float
 
     def accepts(self, keypoints: Float32s, time_s: float) -> bool:
-        """Whether a later pose `(V, 2)` is in line; if so, it is the last good one from now on.
+        """Tell if a later pose `(V, 2)` is in line; if so, it is the last good one from now on.
 
-        A body that jumps or changes its size at once is not, for up to `LONGEST_S`.
+        A body that jumps or changes its size at once is not, for up to `LONGEST_GLITCH_S`.
         """
         apart_s = time_s - self.time_s
         if 0 <= apart_s <= LONGEST_GLITCH_S and _body_size(self.keypoints) >= SMALLEST_BODY:
@@ -359,6 +366,7 @@ def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
         return set()
     at, rows = np.array(list(pairs), np.int64), np.array(list(pairs.values()), np.int64)
     values, allowed = likely.values[np.ix_(at, rows)], likely.allowed[np.ix_(at, rows)]
+    # what two persons would lose by swapping their detections, (pairs, pairs)
     own = np.diag(values)
     close = own[:, None] + own[None] - values - values.T < CLEAR_SWAP
     both = likely.known[at][:, None] & likely.known[at][None]
@@ -377,6 +385,7 @@ def _least(
     high: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
     """The likeness required: more where others come into question."""
+    # how many others are near each pair, (N, M): persons to its detection, detections to its person
     near = values > LEAST_ALONE
     persons, detections = near & known[:, None], near & high[None]
     others = persons.sum(axis=0) - persons + detections.sum(axis=1)[:, None] - detections

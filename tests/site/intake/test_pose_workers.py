@@ -51,7 +51,7 @@ def fails_once(site: ChildPipe, settings: PoseSettings, how: str, mark: str) -> 
             (value,) = np.unique(image)
             yield somebody(float(value))
 
-    vars(pose_workers).update(look=look, open_estimator=lambda *_, **__: None)
+    vars(pose_workers).update(detect_and_recover=look, open_estimator=lambda *_, **__: None)
     pose_workers.find_people(site, settings)
 
 

@@ -31,7 +31,7 @@ from stepvad.site.processes import ChildPipe, ChildProcess, HungError, Supervise
 from stepvad.site.settings.sections import PoseSettings, SiteSettings
 from stepvad.site.stages import Repeats, repeated
 from stepvad.supervision.backoff import Backoff
-from stepvad.video.following import look
+from stepvad.video.following import detect_and_recover
 from stepvad.video.networks import choose_engine
 from stepvad.video.people import LastPoses, People, PoseEstimator, open_estimator
 from stepvad.video.place_drawing import draw_place
@@ -92,7 +92,7 @@ def _look(
 ) -> list[People | None]:
     """Find the people in every image; None for an image that fails."""
     try:
-        return [*look(estimator, images, last)]
+        return [*detect_and_recover(estimator, images, last)]
     except (StepvadError, ValueError, RuntimeError, ArithmeticError) as error:
         if len(images) > 1:
             pairs = zip(images, last, strict=True)
