@@ -77,12 +77,12 @@ class SettingsEditor:
             camera = self.validate(edited('model = "unused"\n', [new])).camera(TRIED)
         except SettingsError as error:
             raise ConfigError(error.what, hint=error.hint) from None
-        with _alone(self._trying, "another camera is being tried"):
+        with _one_at_a_time(self._trying, "another camera is being tried"):
             return try_camera(camera, self.running.pose, self.running.logs)
 
     def test_sink(self, name: str) -> None:
         """Send a test through a sink of the running site; one at a time."""
-        with _alone(self._testing, "another test is being sent"):
+        with _one_at_a_time(self._testing, "another test is being sent"):
             send_test(self.running, name)
 
 
@@ -148,7 +148,7 @@ class BusyError(ConfigError):
 
 
 @contextmanager
-def _alone(lock: threading.Lock, words: str) -> Iterator[None]:
+def _one_at_a_time(lock: threading.Lock, words: str) -> Iterator[None]:
     if not lock.acquire(blocking=False):
         raise BusyError(
             f"expected one at a time, got a second: {words}", hint="wait until it has finished"

@@ -133,6 +133,21 @@ class Web(Section):
         return self
 
 
+def _target(text: str, info: ValidationInfo) -> str:
+    if text == BROWSERS:
+        return text
+    if not is_reference(text):
+        raise ValueError(
+            f"expected {BROWSERS}, env:NAME or file:PATH, got something else | put the address "
+            "(ntfys://, mailtos://, tgram://...) into an environment variable or a file and name "
+            "that here: it holds a secret"
+        )
+    return reference(text, info)
+
+
+Target = Annotated[str, AfterValidator(_target)]
+
+
 class NotifySettings(Section):
     """People who get a message when an event starts."""
 
@@ -257,21 +272,6 @@ def _reason(error: OSError | ValueError) -> str:
             else "no PEM that opens without a password"
         )
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _target(text: str, info: ValidationInfo) -> str:
-    if text == BROWSERS:
-        return text
-    if not is_reference(text):
-        raise ValueError(
-            f"expected {BROWSERS}, env:NAME or file:PATH, got something else | put the address "
-            "(ntfys://, mailtos://, tgram://...) into an environment variable or a file and name "
-            "that here: it holds a secret"
-        )
-    return reference(text, info)
-
-
-Target = Annotated[str, AfterValidator(_target)]
 
 
 def _either(names: list[str], noun: str) -> str:

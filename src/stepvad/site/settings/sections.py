@@ -125,25 +125,6 @@ class PoseSettings(Section):
         return str(beside(Path(model), info)) if Path(model).suffix else model
 
 
-class Sinks(Section):
-    """Where events go, in addition to the store."""
-
-    mqtt: MqttSettings | None = Field(None, description="A broker.")
-    webhooks: list[WebhookSettings] = Field(
-        default_factory=list, description="Addresses to post to."
-    )
-    file: JsonLinesSettings | None = Field(None, description="A file of JSON lines.")
-    notify: list[NotifySettings] = Field(
-        default_factory=list, description="People who get a message."
-    )
-
-    @field_validator("webhooks", "notify")
-    @classmethod
-    def _distinct(cls, sinks: list[Named]) -> list[Named]:
-        check_distinct(sink.name for sink in sinks)
-        return sinks
-
-
 class RetentionSettings(Section):
     """How long data is kept."""
 
@@ -152,61 +133,6 @@ class RetentionSettings(Section):
     poses_mb: float = Field(
         2000.0, gt=0, description="Size limit of recorded poses; the oldest are deleted."
     )
-
-
-class SiteSettings(Section):
-    """Everything that `stepvad watch` needs."""
-
-    name: str = Field("site", pattern=NAME, description="Name of the site.")
-    data: Beside = Field(Path("site-data"), description="Directory for all data.")
-    model: Beside | None = Field(
-        None,
-        description="Model file, made with stepvad fit; without one the site learns its own from "
-        "its cameras.",
-    )
-    learning: LearningSettings = Field(
-        default_factory=LearningSettings, description="How a site without a model learns its own."
-    )
-    logs: Literal["text", "json"] = Field("text", description="Format of the log on stderr.")
-    cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
-    pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
-    sinks: Sinks = Field(default_factory=Sinks, description="Where events go.")
-    retention: RetentionSettings = Field(
-        default_factory=RetentionSettings, description="How long data is kept."
-    )
-    web: Web = Field(default_factory=Web, description="The page.")
-
-    @field_validator("cameras")
-    @classmethod
-    def _distinct(cls, cameras: list[CameraSettings]) -> list[CameraSettings]:
-        check_distinct(camera.name for camera in cameras)
-        return cameras
-
-    @model_validator(mode="after")
-    def _notified(self) -> Self:
-        for people in self.sinks.notify:
-            people.check_names(
-                [camera.name for camera in self.cameras],
-                [zone for camera in self.cameras for zone in camera.zones],
-            )
-        return self
-
-    def camera(self, name: str) -> CameraSettings:
-        """The camera of this name."""
-        return next(camera for camera in self.cameras if camera.name == name)
-
-    def model_of(self, camera: CameraSettings) -> Path:
-        """The model that scores a camera; that of a site that learns may not be there yet."""
-        return camera.model or self.model or self.data / LEARNED / CURRENT / MODEL_NAME
-
-    def learns(self, camera: CameraSettings) -> bool:
-        """Whether the site learns the model of a camera."""
-        return camera.model is None and self.model is None
-
-    @property
-    def is_learning(self) -> bool:
-        """Whether the site learns the model of some camera."""
-        return any(self.learns(camera) for camera in self.cameras)
 
 
 class CameraSettings(Section):
@@ -428,6 +354,80 @@ class JsonLinesSettings(Section):
     """A file that gets one line per change of an event."""
 
     path: Beside = Field(description="The file; created if missing.")
+
+
+class Sinks(Section):
+    """Where events go, in addition to the store."""
+
+    mqtt: MqttSettings | None = Field(None, description="A broker.")
+    webhooks: list[WebhookSettings] = Field(
+        default_factory=list, description="Addresses to post to."
+    )
+    file: JsonLinesSettings | None = Field(None, description="A file of JSON lines.")
+    notify: list[NotifySettings] = Field(
+        default_factory=list, description="People who get a message."
+    )
+
+    @field_validator("webhooks", "notify")
+    @classmethod
+    def _distinct(cls, sinks: list[Named]) -> list[Named]:
+        check_distinct(sink.name for sink in sinks)
+        return sinks
+
+
+class SiteSettings(Section):
+    """Everything that `stepvad watch` needs."""
+
+    name: str = Field("site", pattern=NAME, description="Name of the site.")
+    data: Beside = Field(Path("site-data"), description="Directory for all data.")
+    model: Beside | None = Field(
+        None,
+        description="Model file, made with stepvad fit; without one the site learns its own from "
+        "its cameras.",
+    )
+    learning: LearningSettings = Field(
+        default_factory=LearningSettings, description="How a site without a model learns its own."
+    )
+    logs: Literal["text", "json"] = Field("text", description="Format of the log on stderr.")
+    cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
+    pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
+    sinks: Sinks = Field(default_factory=Sinks, description="Where events go.")
+    retention: RetentionSettings = Field(
+        default_factory=RetentionSettings, description="How long data is kept."
+    )
+    web: Web = Field(default_factory=Web, description="The page.")
+
+    @field_validator("cameras")
+    @classmethod
+    def _distinct(cls, cameras: list[CameraSettings]) -> list[CameraSettings]:
+        check_distinct(camera.name for camera in cameras)
+        return cameras
+
+    @model_validator(mode="after")
+    def _notified(self) -> Self:
+        for people in self.sinks.notify:
+            people.check_names(
+                [camera.name for camera in self.cameras],
+                [zone for camera in self.cameras for zone in camera.zones],
+            )
+        return self
+
+    def camera(self, name: str) -> CameraSettings:
+        """The camera of this name."""
+        return next(camera for camera in self.cameras if camera.name == name)
+
+    def model_of(self, camera: CameraSettings) -> Path:
+        """The model that scores a camera; that of a site that learns may not be there yet."""
+        return camera.model or self.model or self.data / LEARNED / CURRENT / MODEL_NAME
+
+    def learns(self, camera: CameraSettings) -> bool:
+        """Whether the site learns the model of a camera."""
+        return camera.model is None and self.model is None
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the site learns the model of some camera."""
+        return any(self.learns(camera) for camera in self.cameras)
 
 
 def token_of(settings: SiteSettings) -> str:
