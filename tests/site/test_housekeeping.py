@@ -15,7 +15,7 @@ from stepvad.calibration.drift_monitor import SPAN_LOOKS
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind, Rules
 from stepvad.poses import Clip, Track
-from stepvad.site.housekeeping import CALM_LOOKS, CameraDrift, LoadWatch, latest_block
+from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
 from stepvad.site.intake import demo
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.load import LoadState
@@ -102,7 +102,7 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
             now[0] += 1
             status.count("a", "scored", scored)
             status.count("a", "shed", shed)
-            watch.look()
+            watch.check()
 
     pass_seconds(12, scored=10, shed=0)
     assert heard.heard == []
@@ -111,7 +111,7 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
     assert "camera a is not watching: " in caplog.text
     assert "lower its rate" in caplog.text
     heard.heard.clear()
-    pass_seconds(12 + CALM_LOOKS, scored=10, shed=0)
+    pass_seconds(12 + CLEAR_CHECKS, scored=10, shed=0)
     assert heard.heard[-1] == ("a", "ok")
     assert "camera a is no longer overloaded" in caplog.text
 
@@ -147,12 +147,12 @@ def test_a_short_calibration_cannot_tell_a_change() -> None:
     status = LiveStatus()
     one = drifting(status)
     one.add(walk(upside_down=True))
-    one.tell()
+    one.report()
     view = status.snapshot().cameras[0]
     assert not view.drifted
     assert "less than 8 hours with people" in view.drift
     assert "expected at least 8 hours with people, got 0.2" in view.drift_numbers
-    drifting(status, {}).tell()
+    drifting(status, {}).report()
     assert "does not describe how people moved" in status.snapshot().cameras[0].drift
 
 
@@ -164,17 +164,17 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
     one = drifting(status, {"demo": BlockStats(known.names, days)})
     monitor = one.monitor
     assert monitor is not None
-    one.tell()
+    one.report()
     assert (
         "too early to tell: people were compared 0 of 60 times"
         in status.snapshot().cameras[0].drift
     )
     monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
-    one.tell()
+    one.report()
     assert status.snapshot().cameras[0].drift.startswith("people move as they did when")
     upside_down = walk(upside_down=True)
     for span in range(monitor.needed):
-        one.tell()
+        one.report()
         view = status.snapshot().cameras[0]
         assert not view.drifted
         assert (
@@ -182,8 +182,8 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
         )
         for _ in range(SPAN_LOOKS):
             one.add(upside_down)
-    one.tell()
-    one.tell()
+    one.report()
+    one.report()
     view = status.snapshot().cameras[0]
     assert view.drifted
     assert "then recalibrate" in view.drift

@@ -81,8 +81,8 @@ def test_a_second_site_on_the_same_data_is_refused(
 ) -> None:
     monkeypatch.setattr(site, "LOCK_S", 0.3)
     with (
-        site.alone(tmp_path),
+        site.exclusive_lock(tmp_path),
         pytest.raises(ConfigError, match="expected it to be unused"),
-        site.alone(tmp_path),
+        site.exclusive_lock(tmp_path),
     ):
         pass

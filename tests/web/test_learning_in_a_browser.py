@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from stepvad.site.app import Site
-from stepvad.site.learning.learner import RoundKind
+from stepvad.site.learning.learner import JobKind
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import token_of
 from stepvad.web.app import serve_page
@@ -52,7 +52,7 @@ class RestartingSite:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _start(self, kind: RoundKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, kind: JobKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-c", SMALL_ROUND, kind, str(self.path)]
         return subprocess.Popen(words, stderr=errors)
 

@@ -357,9 +357,9 @@ def _load(path: Path) -> FleetSettings:
 
 def _run_edge(service: Service, settings: EdgeSite) -> list[str]:
     """Run an edge until its process is told to stop."""
-    from stepvad.site.app import alone
+    from stepvad.site.app import exclusive_lock
 
-    with alone(settings.data):
+    with exclusive_lock(settings.data):
         if settings.fleet.publish == "poses":
             return _send_poses(service, settings)
         return _send_events(service, settings)

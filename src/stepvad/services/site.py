@@ -27,13 +27,13 @@ def watch_demo(data: Path, port: int) -> int:
 
 
 def _run(service: Service, settings: SiteSettings, path: Path | None = None) -> list[str]:
-    from stepvad.site.app import Site, alone
+    from stepvad.site.app import Site, exclusive_lock
     from stepvad.site.learning.learner import start_process
     from stepvad.site.settings.live import SettingsEditor
 
     set_up(settings.logs)
     editor = None if path is None else SettingsEditor(path, settings, service.restart)
-    with alone(settings.data):
+    with exclusive_lock(settings.data):
         serve = partial(serve_page, editor=editor)
         site = Site(
             settings,

@@ -196,7 +196,7 @@ class Site:
 
 
 @contextmanager
-def alone(data: Path) -> Iterator[None]:
+def exclusive_lock(data: Path) -> Iterator[None]:
     """Lock the data directory, and remove what killed writers left there.
 
     Waits up to `LOCK_S` for another site to release it, then raises.

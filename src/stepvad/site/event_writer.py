@@ -306,7 +306,11 @@ class Explainer:
             return
         self._store.put_poses(record.id, packed(poses.clip))
         try:
-            found = self._look(record, poses)
+            profile = self._profiles[record.camera]
+            found = explain_peak(
+                *(profile.detector, poses.clip, poses.track, poses.peak_frame),
+                calm=profile.rules.calm,
+            ).explanation(profile.rate)
         except StepvadError as error:
             logger.info("event %s: no explanation: %s", record.id, error)
             return
@@ -323,13 +327,6 @@ class Explainer:
                 hint="it follows the event within moments, and is deleted with its poses",
             )
         return found
-
-    def _look(self, record: Record, poses: EventPoses) -> EventExplanation:
-        profile = self._profiles[record.camera]
-        found = explain_peak(
-            profile.detector, poses.clip, poses.track, poses.peak_frame, calm=profile.rules.calm
-        )
-        return found.explanation(profile.rate)
 
 
 class EventStore(Protocol):

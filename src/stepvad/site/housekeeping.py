@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 DEADLINE_S = 60.0
 WAIT_S = 0.25
 STATUS_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
-CALM_LOOKS = 5
-"""How many looks in a row without overload end one: a camera at the limit does not flicker."""
+CLEAR_CHECKS = 5
+"""Checks in a row without overload that end one: a camera at the limit does not flicker."""
 
 DRIFT_BLOCK_EVERY_S = LOOK_EVERY_S
 """Interval between blocks: cheap, and far enough from the previous block."""
@@ -77,9 +77,9 @@ class Housekeeping:
             _Every(STATUS_S, self._show_status),
             _Every(RETAIN_S, lambda: self._tasks.put("upkeep", self._retain)),
             _Every(MARKS_S, lambda: self._tasks.put("upkeep", self._marks.follow)),
-            _Every(LOAD_S, self._load.look),
+            _Every(LOAD_S, self._load.check),
             *(
-                _Every(DRIFT_S, partial(self._tasks.put, "upkeep", one.tell), at_once=False)
+                _Every(DRIFT_S, partial(self._tasks.put, "upkeep", one.report), at_once=False)
                 for one in self._drifting
             ),
         ]
@@ -106,22 +106,22 @@ class Housekeeping:
 
 
 class LoadWatch:
-    """Tells the log and the listeners when a camera becomes overloaded and when that ends."""
+    """Reports to the log and the listeners when a camera becomes overloaded and when that ends."""
 
     def __init__(self, status: LiveStatus, listeners: Sequence[LoadListener] = ()) -> None:
         self._status, self._listeners = status, listeners
-        self._told: dict[str, LoadState] = {}
+        self._reported: dict[str, LoadState] = {}
         self._calm: dict[str, int] = {}
 
-    def look(self) -> None:
-        """Tell what changed since the last look; an overload has to be over for a while."""
+    def check(self) -> None:
+        """Report what changed since the last check; an overload has to be over for a while."""
         for view in self._status.snapshot().cameras:
-            before, now = self._told.get(view.name, "ok"), view.load.state
+            before, now = self._reported.get(view.name, "ok"), view.load.state
             self._calm[view.name] = self._calm.get(view.name, 0) + 1 if now == "ok" else 0
-            is_over = now == "ok" and self._calm[view.name] >= CALM_LOOKS
+            is_over = now == "ok" and self._calm[view.name] >= CLEAR_CHECKS
             if now == before or (now == "ok" and not is_over):
                 continue
-            self._told[view.name] = now
+            self._reported[view.name] = now
             if now == "ok":
                 logger.info("camera %s is no longer overloaded", view.name)
             else:
@@ -166,7 +166,7 @@ class CameraDrift:
         if self.monitor is not None:
             self.monitor.add(look(self.profile.detector, clip, self.profile.rate)[1])
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Update the live status; log a warning when drift starts."""
         camera = self.profile.camera
         if self.monitor is None:
@@ -249,13 +249,13 @@ class _Every:
 
 
 def _kinds(monitor: DriftMonitor) -> str:
-    """What the largest changes mean, each once."""
+    """Meanings of the largest changes, each once."""
     found = [_meaning(change) for change in monitor.changes()[:MOST_CHANGES]]
     return ", ".join(dict.fromkeys(found))
 
 
 def _meaning(change: Shift) -> str:
-    """What a changed statistic means to somebody who looks at the camera."""
+    """Meaning of a changed statistic to somebody who looks at the camera."""
     more = change.now > change.before
     match change.name:
         case "score":

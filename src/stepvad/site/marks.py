@@ -232,7 +232,7 @@ def marks_in(store: Store, model_sha256: str) -> Marks:
 
 
 @contextmanager
-def leaving_out(what: str) -> Iterator[None]:
+def skip_unreadable(what: str) -> Iterator[None]:
     """Log that poses are damaged, deleted or of a newer version, and go on without them.
 
     One damaged file must not keep a site from the others.
@@ -253,6 +253,6 @@ def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[s
     """A clip of the people in each event."""
     clips = {}
     for id, body in bodies.items():
-        with leaving_out(f"event {id}"):
+        with skip_unreadable(f"event {id}"):
             clips[id] = people_of(records[id], unpacked(body))
     return clips

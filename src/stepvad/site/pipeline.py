@@ -62,27 +62,24 @@ class Pipeline:
     def __init__(
         self, settings: SiteSettings, models: Models, status: LiveStatus, store: Store
     ) -> None:
-        self._settings, self._models, self._status, self._store = settings, models, status, store
-        self.watchers: dict[str, Watcher] = {}
-        self.unscored: dict[str, CameraPeople] = {}
-        """Cameras whose model the site has yet to learn."""
-        self.unusable = ""
-        """Why the learned model cannot be used; empty if it can, or if there is none."""
+        self._settings, self._models, self._store = settings, models, store
         # fail on a missing model before any camera is opened
-        self._learning = {c.name for c in settings.cameras if not self._has_model(c)}
-        if self.unusable:
-            logger.error("%s", self.unusable)
+        self.cameras = SiteCameras(settings, models, status, store)
+        self.unusable = self.cameras.unusable
+        # queues between the stages
         self.changes, self.tasks = ChangeQueue(), TaskQueue()
         explained, self.limits = ExplainedQueue(), LimitQueue()
-        self.intake = Intake(settings, status, self)
+        # the intake registers each camera, whose watchers the stages behind it need
+        self.intake = Intake(settings, status, self.cameras)
         self.frames = self.intake.frames
-        self.drifting = self._all_drifting()
+        self.watchers = self.cameras.watchers
+        self.drifting = self.cameras.drifting()
         self.scorer = ScoringStage(
             ScoringQueues(self.frames, self.changes, self.tasks, explained, self.limits),
             self.watchers,
             status,
-            unscored=self.unscored,
-            recorders=self._recorders(),
+            unscored=self.cameras.unscored,
+            recorders=self.cameras.recorders(self.recordings),
             drifting=self.drifting,
         )
         profiles = {name: watcher.profile for name, watcher in self.watchers.items()}
@@ -120,8 +117,30 @@ class Pipeline:
         """The ids of running processes by name."""
         return self.intake.pids()
 
+
+class SiteCameras:
+    """The cameras of a site: those that a model scores, and those that wait for a first one."""
+
+    def __init__(
+        self, settings: SiteSettings, models: Models, status: LiveStatus, store: Store
+    ) -> None:
+        self._settings, self._models, self._status, self._store = settings, models, status, store
+        self.watchers: dict[str, Watcher] = {}
+        self.unscored: dict[str, CameraPeople] = {}
+        """Cameras whose model the site has yet to learn."""
+        self.unusable = ""
+        """Reason why the learned model cannot be used; empty if it can, or if there is none."""
+        self._learning: set[str] = set()
+        for camera in settings.cameras:
+            problem = self._load(camera)
+            if problem is not None:
+                self._learning.add(camera.name)
+                self.unusable = problem or self.unusable
+        if self.unusable:
+            logger.error("%s", self.unusable)
+
     def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
-        """Raise if the model cannot score the poses of a scene."""
+        """Raise if the model cannot score the poses of a scene; the intake asks."""
         if camera.name in self._learning:
             return
         detector = self._models.load(self._settings.model_of(camera)).detector
@@ -129,7 +148,7 @@ class Pipeline:
         stream.update(0, scene.first())
 
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
-        """Create the watcher of a camera with its model."""
+        """Create the watcher of a camera with its model, before its first frame."""
         if camera.name in self._learning:
             self._register_unscored(camera, scene)
             return
@@ -165,6 +184,30 @@ class Pipeline:
         epochs = partial(self._store.next_epoch, camera.name)
         self.watchers[camera.name] = Watcher(profile, epochs, skeleton)
 
+    def recorders(self, directory: Path) -> dict[str, Recorder]:
+        """Recorders of cameras that are recorded; learning needs the first footage soon."""
+        made = {}
+        for camera in self._settings.cameras:
+            if camera.record or self._settings.learns(camera):
+                people = self.unscored.get(camera.name) or self.watchers[camera.name]
+                part_s = FIRST_PART_S if camera.name in self.unscored else PART_S
+                made[camera.name] = Recorder(
+                    *(directory, camera.name, camera.rate, people.skeleton), part_s=part_s
+                )
+        return made
+
+    def drifting(self) -> list[CameraDrift]:
+        """Comparisons of the cameras that have a calibration with their recent footage."""
+        found = []
+        for camera in self._settings.cameras:
+            if camera.name in self._learning:
+                continue
+            calibration = self._models.load(self._settings.model_of(camera)).calibration
+            if calibration is not None:
+                profile = self.watchers[camera.name].profile
+                found.append(CameraDrift(profile, calibration, self._status))
+        return found
+
     def _register_unscored(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Watch a camera without a model: its people are shown and recorded."""
         skeleton = COCO17 if scene is None else scene.clip.skeleton
@@ -180,39 +223,17 @@ class Pipeline:
             camera.name, camera.rate, self._settings.pose.min_confidence, skeleton
         )
 
-    def _has_model(self, camera: CameraSettings) -> bool:
-        """Load the model of a camera; False if the site has yet to learn one that works."""
+    def _load(self, camera: CameraSettings) -> str | None:
+        """Load the model of a camera; None if it works.
+
+        For a site that has yet to learn one that works: the reason, empty if there is none so far.
+        """
+        path = self._settings.model_of(camera)
         try:
-            model = self._models.load(self._settings.model_of(camera))
-            model.rules_of(camera)
+            self._models.load(path).rules_of(camera)
         except StepvadError as error:
             if not self._settings.learns(camera):
                 raise
-            if self._settings.model_of(camera).exists():
-                said = "the learned model cannot be used, a new one is learned"
-                self.unusable = f"{said}: {error.problem}"
-            return False
-        return True
-
-    def _recorders(self) -> dict[str, Recorder]:
-        """Recorders of cameras that are recorded; learning needs the first footage soon."""
-        made = {}
-        for camera in self._settings.cameras:
-            if camera.record or self._settings.learns(camera):
-                people = self.unscored.get(camera.name) or self.watchers[camera.name]
-                part_s = FIRST_PART_S if camera.name in self.unscored else PART_S
-                made[camera.name] = Recorder(
-                    *(self.recordings, camera.name, camera.rate, people.skeleton), part_s=part_s
-                )
-        return made
-
-    def _all_drifting(self) -> list[CameraDrift]:
-        found = []
-        for camera in self._settings.cameras:
-            if camera.name in self._learning:
-                continue
-            calibration = self._models.load(self._settings.model_of(camera)).calibration
-            if calibration is not None:
-                profile = self.watchers[camera.name].profile
-                found.append(CameraDrift(profile, calibration, self._status))
-        return found
+            said = "the learned model cannot be used, a new one is learned"
+            return f"{said}: {error.problem}" if path.exists() else ""
+        return None

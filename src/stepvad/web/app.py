@@ -27,7 +27,7 @@ from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
 from stepvad.web.identity import Attempts, Background, Identities, Sessions, SignOn, Token
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_links, add_login, add_own_password
-from stepvad.web.routes import Running, add_place_routes, add_routes
+from stepvad.web.routes import Running, add_routes
 from stepvad.web.site_routes import (
     add_learning_routes,
     add_notifications,
@@ -82,7 +82,6 @@ def create_app(
     add_settings_routes(app, site.editor)
     add_learning_routes(app, site.status, site.learner)
     add_precision_route(app, site.store)
-    add_place_routes(app, site)
     _add_page(app)
     if isinstance(settings, SiteSettings):
         add_notifications(app, settings)

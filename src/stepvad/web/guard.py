@@ -79,6 +79,7 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        # who asks, for what, and from where
         rule, child = self.rules.of(scope)
         try:
             refusal = await self._refusal(scope, rule)
@@ -89,22 +90,23 @@ class Guard:
             refusal = PlainTextResponse("the accounts cannot be read now\n", 503)
         if scope["type"] == "websocket":
             if refusal is None:
-                await self._note(scope, rule, child)
+                await self._audit(scope, rule, child)
                 await self.app(scope, receive, send)
             else:
                 await _turn_away(receive, send)
             return
+        # the route gets the whole body at once, and its answer the security headers
         protected, statuses = _with_headers(send)
         if refusal is None:
             refusal, receive = await _whole_body(Headers(scope=scope), receive)
         if refusal is None:
             await self.app(scope, receive, protected)
             if statuses and statuses[0] < 400:
-                await self._note(scope, rule, child)
+                await self._audit(scope, rule, child)
         else:
             await refusal(scope, receive, protected)
 
-    async def _note(self, scope: Scope, rule: Rule, child: Scope) -> None:
+    async def _audit(self, scope: Scope, rule: Rule, child: Scope) -> None:
         """Write a request into the audit log, if its route asks for it."""
         state = scope.get("state", {})
         user = state.get("user")
@@ -123,6 +125,7 @@ class Guard:
         bearer = self.identities.bearer(scope, headers)
         if name is None or not (bearer.right or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
+        # a page of another origin may read, as far as browsers let it, but change nothing
         method = scope.get("method", "WEBSOCKET")
         origin = headers.get("origin")
         if method not in SAFE and origin is not None and not self._is_own(origin, hosts[0]):
@@ -236,12 +239,12 @@ def own_names(host: str) -> set[str]:
 
 
 class Rule(NamedTuple):
-    """What a route asks of those who call it."""
+    """The role that a route needs, and its line in the audit log."""
 
     needs: Role | Literal["nobody"]
     """The lowest role; `nobody` need be logged in."""
     audit: str = ""
-    """What the audit log says of a successful request, if anything."""
+    """Text of the audit log for a successful request; empty: none."""
     is_look: bool = False
     """Whether the same request counts as one while it is repeated, as the page does."""
 

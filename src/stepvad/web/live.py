@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
 from stepvad.site.intake.status import LiveStatus, ScoredFrame
-from stepvad.web.routes import Shown
+from stepvad.web.routes import StoredEvents
 
 TICK_S = 1 / 25
 """Polling interval for frames; cameras deliver fewer."""
@@ -33,11 +33,11 @@ LATEST_EVENTS = 50
 class Live:
     """Serves all browsers connected to the live wall."""
 
-    def __init__(self, status: LiveStatus, store: Shown) -> None:
+    def __init__(self, status: LiveStatus, store: StoredEvents) -> None:
         self.status = status
         self.store = store
         self.watchers = 0
-        self._looked = -HEALTH_S
+        self._hashed_at = -HEALTH_S
         self._version = ""
 
     async def watch(
@@ -49,39 +49,41 @@ class Live:
             return
         await socket.accept()
         self.watchers += 1
-        telling = asyncio.create_task(self._tell(socket, may_watch, lasts_s))
+        pushing = asyncio.create_task(self._push(socket, may_watch, lasts_s))
         listening = asyncio.create_task(_listen(socket))
         try:
-            await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pushing, listening}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.watchers -= 1
-            for task in (telling, listening):
+            for task in (pushing, listening):
                 task.cancel()
                 # a browser may disconnect during a send
                 with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                     await task
 
-    async def _tell(self, socket: WebSocket, may_watch: MayWatch, lasts_s: float) -> None:
+    async def _push(self, socket: WebSocket, may_watch: MayWatch, lasts_s: float) -> None:
         """Send new frames as they arrive; once a second, health and whether events changed.
 
         Nothing is buffered for a slow browser: its next message has the latest frames.
         """
         frames = self.status.subscribe()
-        told, version, ends = -HEALTH_S, None, time.monotonic() + lasts_s
+        sent_at, version, ends = -HEALTH_S, None, time.monotonic() + lasts_s
         while True:
-            if time.monotonic() - told >= HEALTH_S:
+            # once a second: health, and a hash by which the page knows that events changed
+            if time.monotonic() - sent_at >= HEALTH_S:
                 if not await may_watch():
                     await socket.close(1008)
                     return
                 if time.monotonic() >= ends:
                     await socket.close(AGAIN)
                     return
-                told = time.monotonic()
+                sent_at = time.monotonic()
                 message = self._health()
                 newest = await self.version()
                 if newest != version:
                     message["events"] = version = newest
                 await socket.send_text(encode(message).decode())
+            # the latest frame of each camera that has a new one
             new = frames.take()
             if new:
                 thresholds = self.status.thresholds()
@@ -100,12 +102,12 @@ class Live:
 
     async def version(self) -> str:
         """A hash that changes with the newest events; cached for all browsers."""
-        if time.monotonic() - self._looked >= HEALTH_S / 2:
-            self._looked = time.monotonic()
-            self._version = await run_in_threadpool(self._look)
+        if time.monotonic() - self._hashed_at >= HEALTH_S / 2:
+            self._hashed_at = time.monotonic()
+            self._version = await run_in_threadpool(self._hash_events)
         return self._version
 
-    def _look(self) -> str:
+    def _hash_events(self) -> str:
         newest = self.store.events(limit=LATEST_EVENTS)
         said = self.store.reviews([record.id for record in newest])
         return hashlib.sha256(encode([newest, said])).hexdigest()[:16]

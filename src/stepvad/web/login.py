@@ -84,7 +84,7 @@ class LogIn:
         if attempt.wait_s > 0:
             wait_s = math.ceil(attempt.wait_s)
             problem = f"Too many wrong {what}. Try again in {wait_s} seconds."
-            return told_to_wait(await self.form(problem, 429), attempt.wait_s)
+            return with_retry_after(await self.form(problem, 429), attempt.wait_s)
         return await self.form(problem, 401)
 
     async def form(self, problem: str = "", status: int = 200) -> Response:
@@ -197,6 +197,10 @@ def add_links(app: FastAPI, login: LogIn) -> None:
         return await links.use(request)
 
 
+def _worthless() -> Response:
+    return form("first", WORTHLESS, 410, title="Log in", body_html=part("first-worthless"))
+
+
 def add_own_password(app: FastAPI, login: LogIn) -> None:
     """Add the form; a new password ends all other log-ins of the account."""
 
@@ -207,6 +211,31 @@ def add_own_password(app: FastAPI, login: LogIn) -> None:
     @app.post("/password", include_in_schema=False)
     async def change(request: Request) -> Response:
         return await _change(request, login)
+
+
+async def _change(request: Request, login: LogIn) -> Response:
+    name, fields, address = _user(request).name, await fields_of(request), address_of(request.scope)
+    is_right = login.fits(name, fields.get("password", ""))
+    attempt = await login.identities.attempts.check(address, is_right)
+    if attempt.wait_s > 0:
+        said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
+        return with_retry_after(form("password", said, 429, name=name), attempt.wait_s)
+    if not attempt.right:
+        return form("password", "This is not your password.", 403, name=name)
+    chosen = fields.get("new", "")
+    try:
+        check_password(chosen, name)
+    except StepvadError as error:
+        return form("password", f"{error.problem}.", 422, name=name)
+    hash = await login.background.run(login.passwords.hash, chosen)
+    account = await login.background.run(login.accounts.set_password, name, hash)
+    await login.trail.add(name, "changed the password", "", address)
+    return await login.begin(request, account)
+
+
+def _user(request: Request) -> User:
+    user: User = request.state.user
+    return user
 
 
 async def fields_of(request: Request) -> dict[str, str]:
@@ -239,7 +268,7 @@ def part(page: str, /, **parts: str) -> str:
     )
 
 
-def told_to_wait(answer: Response, wait_s: float) -> Response:
+def with_retry_after(answer: Response, wait_s: float) -> Response:
     """The same answer with a Retry-After header."""
     answer.headers.update(retry_after(wait_s))
     return answer
@@ -257,35 +286,6 @@ def log_in_browser(request: Request, cookie: str, session: str, lasts_s: float) 
         secure=request.url.scheme == "https",
     )
     return answer
-
-
-def _worthless() -> Response:
-    return form("first", WORTHLESS, 410, title="Log in", body_html=part("first-worthless"))
-
-
-async def _change(request: Request, login: LogIn) -> Response:
-    name, fields, address = _user(request).name, await fields_of(request), address_of(request.scope)
-    is_right = login.fits(name, fields.get("password", ""))
-    attempt = await login.identities.attempts.check(address, is_right)
-    if attempt.wait_s > 0:
-        said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
-        return told_to_wait(form("password", said, 429, name=name), attempt.wait_s)
-    if not attempt.right:
-        return form("password", "This is not your password.", 403, name=name)
-    chosen = fields.get("new", "")
-    try:
-        check_password(chosen, name)
-    except StepvadError as error:
-        return form("password", f"{error.problem}.", 422, name=name)
-    hash = await login.background.run(login.passwords.hash, chosen)
-    account = await login.background.run(login.accounts.set_password, name, hash)
-    await login.trail.add(name, "changed the password", "", address)
-    return await login.begin(request, account)
-
-
-def _user(request: Request) -> User:
-    user: User = request.state.user
-    return user
 
 
 def _static(name: str) -> str:

@@ -54,7 +54,7 @@ class Running:
     """A running site: its settings, its store and its live status."""
 
     settings: Deployment
-    store: Shown
+    store: StoredEvents
     status: LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
@@ -79,8 +79,16 @@ class Running:
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
 
     def judged(self, record: Record, review: Review | None) -> JudgedEvent:
-        """An event, and what was said of it."""
-        return judged(record, review, self.recorders.get(record.camera))
+        """An event with its review and the address of its recording."""
+        stored = {one.name: getattr(record, one.name) for one in fields(record) if one.init}
+        recorder = self.recorders.get(record.camera)
+        return JudgedEvent(
+            **stored,
+            mark=None if review is None else review.mark,
+            reviewed=None if review is None else review.at,
+            reviewed_by="" if review is None else review.by,
+            recording=None if recorder is None else recording_url(recorder, record),
+        )
 
     def event(self, id: str) -> Record:
         """The event with this id; 404 if there is none."""
@@ -104,7 +112,7 @@ class Deployment(Protocol):
         ...
 
 
-class Shown(Protocol):
+class StoredEvents(Protocol):
     """Stored events; in a fleet, cameras are `site/camera`, and `site/` matches a whole site."""
 
     def event(self, id: str) -> Record | None:
@@ -171,12 +179,13 @@ class Learning(Protocol):
 
 def add_routes(app: FastAPI, site: Running, version: str) -> None:
     """Add all routes under /api."""
-    _of_cameras(app, site, version)
-    _of_events(app, site)
-    _of_one_event(app, site)
-    _of_scenes(app, site)
-    _of_what_is_kept(app, site)
-    _of_dead_letters(app, site)
+    _add_cameras(app, site, version)
+    _add_events(app, site)
+    _add_one_event(app, site)
+    _add_scenes(app, site)
+    _add_inventory(app, site)
+    _add_dead_letters(app, site)
+    _add_place(app, site)
 
 
 def searched(
@@ -197,7 +206,7 @@ def searched(
         Query(description="Those that nobody has seen, that somebody has, or judged so."),
     ] = None,
 ) -> Search:
-    """What is looked for, from the query."""
+    """The search that a query asks for."""
     return Search(zone=zone, words=words, min_score=min_score, min_times=min_times, review=review)
 
 
@@ -249,25 +258,13 @@ class JudgedEvent(Record):
     """Address of its clip in a video recorder."""
 
 
-for told in (
+for answer in (  # their docstrings of fields go into the OpenAPI document
     *(CameraView, SinkView, Inventory, JudgedEvent, EventExplanation),
     *(Moment, WeekOfAlerts, LearnedFacts),
-):  # what the dataclasses say of their fields stands in the OpenAPI document, too
-    setattr(told, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
+):
+    setattr(answer, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
     # made once: else every route of every app would make it anew
-    setattr(told, "__pydantic_core_schema__", TypeAdapter(told).core_schema)  # noqa: B010
-
-
-def judged(record: Record, review: Review | None, recorder: str | None) -> JudgedEvent:
-    """An event with what was said of it; `recorder`: template of addresses of recordings."""
-    stored = {one.name: getattr(record, one.name) for one in fields(record) if one.init}
-    return JudgedEvent(
-        **stored,
-        mark=None if review is None else review.mark,
-        reviewed=None if review is None else review.at,
-        reviewed_by="" if review is None else review.by,
-        recording=None if recorder is None else recording_url(recorder, record),
-    )
+    setattr(answer, "__pydantic_core_schema__", TypeAdapter(answer).core_schema)  # noqa: B010
 
 
 class EventsAnswer(Strict):
@@ -319,31 +316,7 @@ class Resent(Strict):
     messages: int
 
 
-def add_place_routes(app: FastAPI, site: Running) -> None:
-    """Add the routes."""
-
-    @app.get(
-        "/api/cameras/{name}/place",
-        tags=["cameras"],
-        response_class=Response,
-        responses=NOT_THERE | {200: {"content": {"image/png": {}}}},
-    )
-    def place(name: CameraPath) -> Response:
-        """The edges in the picture of a camera when nobody was in view."""
-        drawing = None if site.drawings is None else site.drawings.read(site.camera(name).name)
-        if drawing is None:
-            raise _no_drawing(name)
-        return Response(drawing, media_type="image/png")
-
-    @app.delete("/api/cameras/{name}/place", tags=["cameras"], status_code=204, responses=NOT_THERE)
-    def delete_place(name: CameraPath) -> Response:
-        """Delete the drawing; it is made again when nobody is in view."""
-        if site.drawings is None or not site.drawings.delete(site.camera(name).name):
-            raise _no_drawing(name)
-        return Response(status_code=204)
-
-
-def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
+def _add_cameras(app: FastAPI, site: Running, version: str) -> None:
     @app.get("/api/site", tags=["site"])
     def the_site() -> SiteAnswer:
         """The site itself."""
@@ -380,7 +353,7 @@ def _timeline(site: Running, camera: CameraView) -> TimelineAnswer:
     return TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
-def _of_events(app: FastAPI, site: Running) -> None:
+def _add_events(app: FastAPI, site: Running) -> None:
     @app.get("/api/events", tags=["events"], responses=NOT_THERE)
     def events(
         camera: CameraName = None,
@@ -428,7 +401,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
         return done
 
 
-def _of_one_event(app: FastAPI, site: Running) -> None:
+def _add_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
     def event(id: EventIdPath) -> JudgedEvent:
         """One event."""
@@ -473,7 +446,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         return Response(status_code=204)
 
 
-def _of_scenes(app: FastAPI, site: Running) -> None:
+def _add_scenes(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}/scene", tags=["events"], responses=NOT_THERE)
     def scene(id: EventIdPath) -> Moment:
         """Everybody in view around the peak of an event."""
@@ -490,7 +463,7 @@ def _of_scenes(app: FastAPI, site: Running) -> None:
         return NO_POSES if site.replays is None else site.replays.moment(name, at)
 
 
-def _of_what_is_kept(app: FastAPI, site: Running) -> None:
+def _add_inventory(app: FastAPI, site: Running) -> None:
     @app.get("/api/stored", tags=["site"])
     def stored() -> Inventory:
         """What the site keeps: how many of what, from when to when, in how many bytes."""
@@ -503,7 +476,7 @@ def _of_what_is_kept(app: FastAPI, site: Running) -> None:
         return site.status.snapshot().sinks
 
 
-def _of_dead_letters(app: FastAPI, site: Running) -> None:
+def _add_dead_letters(app: FastAPI, site: Running) -> None:
     outbox = getattr(site.store, "outbox", None)  # a fleet has none
 
     @app.get("/api/undelivered", tags=["site"])
@@ -522,6 +495,28 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
         if isinstance(outbox, Outbox):
             count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
         return Resent(messages=count)
+
+
+def _add_place(app: FastAPI, site: Running) -> None:
+    @app.get(
+        "/api/cameras/{name}/place",
+        tags=["cameras"],
+        response_class=Response,
+        responses=NOT_THERE | {200: {"content": {"image/png": {}}}},
+    )
+    def place(name: CameraPath) -> Response:
+        """The edges in the picture of a camera when nobody was in view."""
+        drawing = None if site.drawings is None else site.drawings.read(site.camera(name).name)
+        if drawing is None:
+            raise _no_drawing(name)
+        return Response(drawing, media_type="image/png")
+
+    @app.delete("/api/cameras/{name}/place", tags=["cameras"], status_code=204, responses=NOT_THERE)
+    def delete_place(name: CameraPath) -> Response:
+        """Delete the drawing; it is made again when nobody is in view."""
+        if site.drawings is None or not site.drawings.delete(site.camera(name).name):
+            raise _no_drawing(name)
+        return Response(status_code=204)
 
 
 def _no_drawing(name: str) -> HTTPException:

@@ -28,7 +28,7 @@ from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEdit
 from stepvad.site.settings.page import concern_of, limits_of
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks.delivery import names
-from stepvad.web.routes import Learning, Problem, Shown, Strict
+from stepvad.web.routes import Learning, Problem, StoredEvents, Strict
 
 Digest = Annotated[
     str, Field(max_length=64, description="Of the file that was loaded; it must not have changed.")
@@ -84,7 +84,7 @@ def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learning | No
         return learning()
 
 
-def add_precision_route(app: FastAPI, store: Shown) -> None:
+def add_precision_route(app: FastAPI, store: StoredEvents) -> None:
     """Add the route that counts right and false alerts."""
 
     @app.get("/api/precision", tags=["events"])

@@ -19,7 +19,7 @@ from stepvad.poses import Clip
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning import learner as module
 from stepvad.site.learning import rounds
-from stepvad.site.learning.learner import Learner, RoundKind, Situation, due_round, progress_words
+from stepvad.site.learning.learner import JobKind, Learner, Situation, due_round, progress_words
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned
 from stepvad.site.models import Models
@@ -43,11 +43,11 @@ class Rounds:
     """Rounds that do what a test says, in real processes."""
 
     code: str = ""
-    started: list[RoundKind] = field(default_factory=list)
+    started: list[JobKind] = field(default_factory=list)
     fitted: list[str] = field(default_factory=list)
     calibrated: list[Path] = field(default_factory=list)
 
-    def start(self, kind: RoundKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(self, kind: JobKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         self.started.append(kind)
         return subprocess.Popen([sys.executable, "-c", self.code], stderr=errors)
 

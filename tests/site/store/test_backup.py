@@ -19,7 +19,7 @@ import pytest
 
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
-from stepvad.site.app import alone
+from stepvad.site.app import exclusive_lock
 from stepvad.site.store.backup import restore
 from stepvad.site.store.events import Store
 from tests.fleet.disks import small_disk
@@ -122,7 +122,7 @@ def test_a_backup_onto_the_store_itself_is_refused(store: Store) -> None:
 
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
-    """The store of a site that was killed: its last events are in the log alone."""
+    """The store of a site that was killed: its last events are in the log exclusive_lock."""
     made = Store(tmp_path / "running" / "events.db", SINKS)
     fill(made, 10)
     made._database._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -250,7 +250,9 @@ def test_the_old_store_is_kept_whole_and_private_and_only_one(live: Path, copy: 
     assert kept == live.with_name("events.db.before-restore")
     with closing(Store(kept)) as store:
         assert len(store.events(limit=None)) == 11
-        assert store.event(record("killed", 99).id) is not None, "what was in the log alone"
+        assert store.event(record("killed", 99).id) is not None, (
+            "what was in the log exclusive_lock"
+        )
     assert restore(copy, live) == kept
     assert {path.name for path in live.parent.iterdir()} == {live.name, kept.name}
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(live.stat().st_mode) == 0o600
@@ -308,7 +310,7 @@ def test_what_a_killed_restore_left_goes_with_the_next_one(
 def test_a_site_that_starts_removes_what_a_killed_restore_left(live: Path, copy: Path) -> None:
     command = [sys.executable, "-c", STOPPED, "_check", "SIGTERM", str(copy), str(live)]
     assert subprocess.run(command, check=False).returncode < 0
-    with alone(live.parent):
+    with exclusive_lock(live.parent):
         assert not [*live.parent.glob(".*")]
 
 

@@ -34,9 +34,9 @@ ROUND_S = {"fit": 6 * 3600.0, "calibrate": 2 * 3600.0}
 FILES_PER_CHECK = 200
 MOST_WORDS = 500
 
-RoundKind = Literal["fit", "calibrate"]
+JobKind = Literal["fit", "calibrate"]
 
-StartRound = Callable[[RoundKind, IO[bytes]], "subprocess.Popen[bytes]"]
+StartRound = Callable[[JobKind, IO[bytes]], "subprocess.Popen[bytes]"]
 
 FIRST_POSES = 1500
 """Poses for the first model: a few people who cross the picture."""
@@ -80,7 +80,7 @@ class Learner:
         self._start, self._on_fit, self._on_calibrated = start, on_fit, on_calibrated
         self._versions = Versions(settings.data)
         self._index = RecordingIndex(settings.data / RECORDINGS)
-        self._round: Round | None = None
+        self._round: TrainingJob | None = None
         self._failed_at: float | None = None
         self._unusable = self._problem = unusable
         self._asked = threading.Event()
@@ -143,13 +143,13 @@ class Learner:
             is_asked=self._asked.is_set(),
         )
 
-    def _begin(self, kind: RoundKind) -> None:
+    def _begin(self, kind: JobKind) -> None:
         self._asked.clear()
         errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
-        self._round = Round(kind, self._start(kind, errors), errors, time.monotonic())
+        self._round = TrainingJob(kind, self._start(kind, errors), errors, time.monotonic())
         logger.info("learning: a %s begins", "fit" if kind == "fit" else "calibration")
 
-    def _see_to(self, round: Round) -> bool:
+    def _see_to(self, round: TrainingJob) -> bool:
         """Note the end of a round; one that hangs is killed. True if there is a new model."""
         code = round.process.poll()
         if code is None and round.is_late:
@@ -168,7 +168,7 @@ class Learner:
         round.end()
         return code == 0 and round.kind == "fit"
 
-    def _finished(self, kind: RoundKind, learned: Learned | None) -> None:
+    def _finished(self, kind: JobKind, learned: Learned | None) -> None:
         if learned is None:
             return
         if kind == "fit":
@@ -210,10 +210,10 @@ class Learner:
 
 
 @dataclass(slots=True, eq=False)
-class Round:
+class TrainingJob:
     """A round in a process of its own."""
 
-    kind: RoundKind
+    kind: JobKind
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     began: float
@@ -245,7 +245,7 @@ class Round:
 def start_process(settings: Path) -> StartRound:
     """Start rounds in a process of low priority on one thread."""
 
-    def start(kind: RoundKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(kind: JobKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "stepvad.site.learning", kind, str(settings)]
         return subprocess.Popen(
             command,
@@ -280,7 +280,7 @@ class Situation:
     """Whether a person asked for a fit."""
 
 
-def due_round(at: Situation, hours: WatchHours) -> RoundKind | None:
+def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
     """The round that is due; None if none is."""
     if at.failed_at is not None and 0 <= at.now - at.failed_at < RETRY_S and not at.is_asked:
         return None

@@ -33,7 +33,7 @@ from stepvad.site.learning.recordings import (
 )
 from stepvad.site.learning.versions import Learned, Versions
 from stepvad.site.marks import DIRECTORY as MARKS
-from stepvad.site.marks import leaving_out, people_of, promise_words
+from stepvad.site.marks import people_of, promise_words, skip_unreadable
 from stepvad.site.recorder import RECORDINGS, unpacked
 from stepvad.site.settings.sections import MODEL_NAME, SiteSettings
 from stepvad.site.store.events import open_store
@@ -62,7 +62,7 @@ class JudgedEvents:
         kept = {path.stem: path for path in (data / MARKS).glob("*/*.parquet")}
         clips = {}
         for id in judged:
-            with leaving_out(f"event {id}"):
+            with skip_unreadable(f"event {id}"):
                 if id in bodies:
                     clips[id] = unpacked(bodies[id])
                 elif id in kept:
@@ -151,7 +151,7 @@ def _clips(recordings: Sequence[Recording], judged: JudgedEvents, *, fitting: bo
     avoid = spans_of(judged.events, judged.reviews, unjudged=fitting)
     clips = []
     for one in recordings:
-        with leaving_out(f"recording {one.path.name}"):
+        with skip_unreadable(f"recording {one.path.name}"):
             clips += [clip] if is_well_seen(clip := one.clip(avoid)) else []
     return clips
 

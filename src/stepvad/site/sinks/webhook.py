@@ -240,7 +240,7 @@ class JsonLines:
         is_new = not self.path.exists()
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            size = self._mended(file)
+            size = self._repaired_size(file)
             try:
                 written = os.write(file, line)
                 if written < len(line):
@@ -254,7 +254,7 @@ class JsonLines:
         if is_new:
             _sync_directory(self.path.parent)
 
-    def _mended(self, file: int) -> int:
+    def _repaired_size(self, file: int) -> int:
         """Remove a truncated last line; return the size of the file."""
         size = os.fstat(file).st_size
         if not size or os.pread(file, 1, size - 1) == b"\n":

@@ -31,7 +31,7 @@ def restore(path: Path, onto: Path) -> Path | None:
     """
     _refuse_what_is_no_file(path, onto)
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _alone(onto.parent), _copied(path, onto) as staged:
+    with _exclusive_lock(onto.parent), _copied(path, onto) as staged:
         _check(staged, path)
         if onto.exists():
             _go_on_from(_epochs(onto), staged)
@@ -52,7 +52,7 @@ def _refuse_what_is_no_file(path: Path, onto: Path) -> None:
 
 
 @contextmanager
-def _alone(data: Path) -> Iterator[None]:
+def _exclusive_lock(data: Path) -> Iterator[None]:
     """Lock the data directory against a site; raise if one is running."""
     try:
         file = (data / LOCK).open("r+")
