@@ -440,7 +440,7 @@ def draw(study: Study, lines: Sequence[StudyResult], directory: Path) -> None:
         return
     panels = {data: _series(some) for data, some in by_data.items()}
     draw_panels(panels, path, AxisLabels(study.axis, "AUROC (%)", study.scale))
-    if len(_every_K(lines)) > 1:
+    if len({line.case.K for line in lines if line.case.K}) > 1:
         draw_heatmaps(_maps(lines), directory / f"{study.name}-maps.png")
 
 
@@ -459,10 +459,6 @@ def _series(lines: Sequence[StudyResult]) -> dict[str, Series]:
         along[line.case.x] = [100 * value for value in line.each]
     looks = _looks(lines)
     return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
-
-
-def _every_K(lines: Sequence[StudyResult]) -> list[int]:
-    return sorted({line.case.K for line in lines if line.case.K})
 
 
 def _looks(lines: Sequence[StudyResult]) -> dict[str, LineStyle]:

@@ -85,7 +85,8 @@ def tell() -> Story:
         track = change.event.peak_track
         if known_s - told >= 1.0:  # as often as a site sends news of an event
             peak_frame = round(change.event.peak_s * demo.RATE)
-            until = _until(clip, now)
+            seen = tuple(part for track in clip.tracks if len(part := track.between(0, now + 1)))
+            until = Clip(clip.name, clip.fps, now + 1, seen, clip.skeleton)
             found = explain_peak(detector, until, track, peak_frame, calm=story.rules.calm)
             story.words[now] = found.findings[0].says if found.findings else ""
             told = known_s
@@ -97,12 +98,6 @@ def tell() -> Story:
             (why,) = explain(detector, clip, [(worst, frame)])
             story.ghosts[frame] = why.ghost[-1].astype(np.float64)
     return story
-
-
-def _until(clip: Clip, frame: int) -> Clip:
-    """What a camera has seen by a frame."""
-    tracks = tuple(part for track in clip.tracks if len(part := track.between(0, frame + 1)))
-    return Clip(clip.name, clip.fps, frame + 1, tracks, clip.skeleton)
 
 
 class Canvas:

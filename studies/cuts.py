@@ -88,16 +88,6 @@ class Fleet:
         """Of this process, which knows no names."""
         return bus_settings(self.brokers)
 
-    @property
-    def acks_of_poses(self) -> list[Path]:
-        """What brokers acknowledged to those who send poses."""
-        return [self.directory / "player.acks", self.directory / "edge.acks"]
-
-    @property
-    def acks_of_events(self) -> list[Path]:
-        """What brokers acknowledged to workers."""
-        return [one.windows.with_name(f"{one.windows.name}.acks") for one in self.workers]
-
 
 def named(port: int, names: Iterable[str], scheme: str = "nats") -> list[str]:
     """Addresses of hosts by their names."""
@@ -270,8 +260,9 @@ async def audit(fleet: Fleet, expected: Quiet, faults: Sequence[Fault], ended_at
     async with connected(settings, "auditor") as bus:
         kept = await stored_events(bus)
         await show_owners(bus)
-    events = [one for one in acknowledged(fleet.acks_of_events) if one.id != NO_ID]
-    poses = acknowledged(fleet.acks_of_poses)
+    of_workers = [one.windows.with_name(f"{one.windows.name}.acks") for one in fleet.workers]
+    events = [one for one in acknowledged(of_workers) if one.id != NO_ID]
+    poses = acknowledged([fleet.directory / name for name in ("player.acks", "edge.acks")])
     for one in lost(events, kept):
         print(f"lost: {one}", file=sys.stderr)
     for other in of_others(kept):
@@ -307,11 +298,6 @@ async def audit(fleet: Fleet, expected: Quiet, faults: Sequence[Fault], ended_at
     return Outcome(facts, wrong)
 
 
-def undisturbed(seconds: float) -> Quiet:
-    """A quiet run of the cameras."""
-    return quiet(long_scripts(seconds, FRAMES))
-
-
 def run(given: argparse.Namespace, directory: Path) -> bool:
     """The run, and whether all was as it should be."""
     workers = tuple(f"w{i}" for i in range(given.workers))
@@ -321,7 +307,7 @@ def run(given: argparse.Namespace, directory: Path) -> bool:
     faults = plan(roles, given.seed, seconds)
     with ExitStack() as stack:
         pool = stack.enter_context(multiprocessing.Pool(1, os.nice, (NICE,)))  # ended with the run
-        expected = pool.apply_async(undisturbed, (seconds,))
+        expected = pool.apply_async(quiet, (long_scripts(seconds, FRAMES),))
         fleet = start(stack, directory, roles, given)
         for fault in faults:
             strike(fleet.network, fault)

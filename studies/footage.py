@@ -57,15 +57,12 @@ class KnownData:
         from studies.chain import footageset, known
 
         if self.data is None:
-            self._refuse_idle()
+            if self.airtlab is not None or self.every != 1:
+                raise StepvadError(
+                    "--airtlab, --every: expected --data with them, got none", hint="leave them out"
+                )
             return footageset.read(path)
         return known.open_known(self.data, path, airtlab=self.airtlab, every=self.every, seed=seed)
-
-    def _refuse_idle(self) -> None:
-        if self.airtlab is not None or self.every != 1:
-            raise StepvadError(
-                "--airtlab, --every: expected --data with them, got none", hint="leave them out"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,22 +240,19 @@ def _remarks(chosen: FootageSet, results: Sequence[FoldResult]) -> list[str]:
 
 
 def _cells(name: str, threshold: str, summary: Summary) -> list[str]:
-    delays, auroc = summary.delays_s, summary.auroc
+    delays, auroc, hours = summary.delays_s, summary.auroc, summary.normal_hours
+    duration = f"{3600 * hours:.0f} s" if hours < 1 / 6 else f"{hours:.1f} h"
     return [
         name,
         threshold,
         str(summary.found),
         f"{statistics.median(delays):.1f} s" if delays else "-",
         f"{delays[-1]:.1f} s" if delays else "-",
-        f"{summary.false_per_hour:.0f} ({summary.false_alerts} in {_clock(summary.normal_hours)})",
+        f"{summary.false_per_hour:.0f} ({summary.false_alerts} in {duration})",
         str(summary.false_clips),
         f"{auroc.value:.2f} ({auroc.low:.2f} to {auroc.high:.2f})".replace(" (nan to nan)", ""),
         str(summary.found_at),
     ]
-
-
-def _clock(hours: float) -> str:
-    return f"{3600 * hours:.0f} s" if hours < 1 / 6 else f"{hours:.1f} h"
 
 
 def _clip_cells(clip: ClipResult) -> list[str]:

@@ -161,7 +161,6 @@ def timelines(given: Namespace) -> None:
 def _draw_errors(
     errors: NDArray[np.float64], noises: Sequence[float], path: Path, title: str
 ) -> None:
-
     places = np.arange(1.0, errors.shape[1] + 1)
     looks = [LineStyle(OTHERS[number % len(OTHERS)]) for number in range(len(noises))]
     series = {

@@ -200,12 +200,6 @@ def at_threshold(
     return Found(threshold, recall, normal.at(threshold) / normal.total_hours)
 
 
-def percentile_of_frames(clips: Sequence[NormalClip], T: int, percent: float) -> float:
-    """The threshold at a percentile of the frame scores, a common way to choose one."""
-    scores = [frame_scores(clip.windows, clip.n_frames, T) for clip in clips]
-    return float(np.nanpercentile(np.concatenate(scores), percent))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """Results of a fit: event counts on unseen normal footage, and scored labelled clips."""
@@ -245,11 +239,12 @@ def measure(
         return NormalClip(scores.windows, clip.n_frames, clip.rate(fps))
 
     clips = [scored(clip) for clip in normal]
+    frames = np.concatenate([frame_scores(c.windows, c.n_frames, config.T) for c in clips])
     levels = levels_of([without_muted(clip.windows, RULES).A for clip in clips])
     return Measured(
         counted=Counted.of(clips, levels, RULES),
         test=[(scored(clip), labels) for clip, labels in dataset.test_clips()],
         T=config.T,
         highest=max(float(scored(clip).windows.A.max(initial=0.0)) for clip in train),
-        p99=percentile_of_frames(clips, config.T, 99.0),
+        p99=float(np.nanpercentile(frames, 99.0)),
     )

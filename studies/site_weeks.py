@@ -159,7 +159,8 @@ class SimulatedSite:
     def __post_init__(self) -> None:
         cameras = [CameraSettings(name=name, url="demo:", rate=RATE) for name in CAMERAS]
         plain = SiteSettings(name="weeks", data=self.data, cameras=cameras)
-        learning = replace_learning(plain, self.alerts_per_day)
+        promised = plain.learning.model_copy(update={"alerts_per_day": self.alerts_per_day})
+        learning = plain.model_copy(update={"learning": promised})
         self.settings = learning
         self.store = Store(self.data / FILE_NAME)
         self.index = RecordingIndex(self.data / RECORDINGS)
@@ -293,12 +294,6 @@ def around(clip: Clip, event: Event) -> Clip:
     return replace(clip, tracks=tuple(track for track in tracks if len(track)))
 
 
-def replace_learning(settings: SiteSettings, alerts_per_day: float) -> SiteSettings:
-    """The same settings with another promise."""
-    learning = settings.learning.model_copy(update={"alerts_per_day": alerts_per_day})
-    return settings.model_copy(update={"learning": learning})
-
-
 def is_near(event: Event, truth: tuple[float, float] | None) -> bool:
     """Whether an alert is about a true event."""
     if truth is None:
@@ -353,7 +348,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, days in zip(
             names, pool.map(partial(live, promised=promised), names), strict=True
         ):
-            rows = [row(words, some, given.minutes) for words, some in periods(days).items()]
+            spans = {"day 1": days[:1], "days 2 to 7": days[1:7]}
+            spans["days 8 to 14 (yard turned)"] = days[7:]
+            rows = [row(words, some, given.minutes) for words, some in spans.items() if some]
             print(f"\n{name}; promised: at most 1 false alert a day of a camera\n")
             print(markdown(COLUMNS, rows, words=(0,)))
             for number, day in enumerate(days, 1):
@@ -375,12 +372,6 @@ def live(name: str, promised: float) -> list[Day]:
 
 
 COLUMNS = ("time", "false alerts a day of a camera", "95 % above", "found", "fits", "threshold")
-
-
-def periods(days: list[Day]) -> dict[str, list[Day]]:
-    """The days that are reported together."""
-    named = {"day 1": days[:1], "days 2 to 7": days[1:7], "days 8 to 14 (yard turned)": days[7:]}
-    return {words: some for words, some in named.items() if some}
 
 
 def row(words: str, days: list[Day], minutes: int) -> tuple[str, ...]:

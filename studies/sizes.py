@@ -71,7 +71,7 @@ def fitted(models: Path, dataset: Dataset, config: Config, width: int) -> Detect
     """STEP of this width, from its file if it is there."""
     path = models / f"step-{width}.safetensors"
     if not path.exists():
-        say(f"fitting width {width}")
+        print(f"fitting width {width}", flush=True)
         Detector.fit(dataset.train_clips(), replace(config, width=width)).save(path)
     return Detector.load(path)
 
@@ -88,7 +88,8 @@ def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
             drawn = resample(frames)
             reference = reference or drawn
             lost = reference.minus(drawn).interval()
-            work = work_of(model, kept)
+            folded = model.network.folded
+            work = replace(folded, b=folded.b[:, :kept], constant=folded.constant[:kept]).work
             point = Point(
                 name if kept == model.config.L else f"{name}, {kept} of {model.config.L} scales",
                 "scales" if kept < model.config.L else "width",
@@ -120,13 +121,6 @@ def looks(
             clips[n].append(ScoredClip(less, labels, clip.persons_per_frame()))
     for n, scored in clips.items():
         yield n, protocol.frame_scores(scored, dataset, protocol.FrameView(smoothed=False))
-
-
-def work_of(model: Detector, scales: int) -> int:
-    """Multiplications per window with this many scales."""
-    folded = model.network.folded
-    fewer = replace(folded, b=folded.b[:, :scales], constant=folded.constant[:scales])
-    return fewer.work
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
@@ -167,8 +161,3 @@ def show(point: Point) -> None:
         f"{between:>18}",
         flush=True,
     )
-
-
-def say(words: str) -> None:
-    """What is going on."""
-    print(words, flush=True)

@@ -101,7 +101,10 @@ def soak(given: argparse.Namespace, directory: Path) -> bool:
         _wait_for_start(site)
         with _faults(given, faults, seconds, stopping) as troubles:
             _observe(sampler, faults, seconds)
-        _drain(site, sampler)
+        deadline = time.monotonic() + DRAIN_S  # as long as the longest back-off takes
+        while site.undelivered() and time.monotonic() < deadline:
+            time.sleep(0.5)
+        _show(sampler.take("(end)"))
         code = site.running.stop()
         found = [Line("exit code of the site", str(code), code == 0)]
         found += [Line("a fault could not be played", one, is_ok=False) for one in troubles]
@@ -178,14 +181,6 @@ def _show(one: Sample) -> None:
         f"{one.frames_shed:7} {one.undelivered:5} {one.free_mb:6.1f}  {one.fault}",
         flush=True,
     )
-
-
-def _drain(site: SoakSite, sampler: Sampler) -> None:
-    """Give deliveries the time that their longest back-off takes."""
-    deadline = time.monotonic() + DRAIN_S
-    while site.undelivered() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    _show(sampler.take("(end)"))
 
 
 def _judge(site: SoakSite, sampler: Sampler, faults: Faults) -> Iterator[Line]:

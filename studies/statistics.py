@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +75,12 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
     n_frames = max(sum(clip.n_frames for clip, _ in seen), 1)
     tracks = [track for clip, _ in seen for track in clip.tracks]
     people = np.concatenate([np.empty(0, np.int64), *(c.persons_per_frame() for c, _ in seen)])
-    confidence = _confidences(tracks)
+    every = np.concatenate([np.empty(0, np.float32), *(t.confidence.ravel() for t in tracks)])
+    confidence = every[~np.isnan(every)].clip(0, 1)
     bins = np.histogram(confidence, bins=CONFIDENCE_BINS, range=(0, 1))[0]
     lengths = [len(track) for track in tracks] or [0]
-    ends = [_window_ends(clip, window) for clip, _ in seen]
+    config = Config(T=window, K=1)
+    ends = [windows.cut(c, config, skeletons.modelled(c.skeleton))[0].frame for c, _ in seen]
     now, later = _neighbours(tracks)
     low, middle, high = np.quantile(lengths, [0.1, 0.5, 0.9]).tolist()
     return Statistics(
@@ -100,12 +102,6 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
     )
 
 
-def without_labels(clips: Iterable[Clip]) -> Iterator[tuple[Clip, FrameLabels]]:
-    """Yield training clips with labels in which every frame is normal."""
-    for clip in clips:
-        yield clip, FrameLabels.all_counted(np.zeros(clip.n_frames, dtype=np.bool_))
-
-
 def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
     """The events of every class, in order of first appearance."""
     found = {}
@@ -120,18 +116,6 @@ def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
             longest=max(frames, default=0),
         )
     return found
-
-
-def _window_ends(clip: Clip, window: int) -> NDArray[np.int64]:
-    """The last frame of every window of a clip."""
-    index, _ = windows.cut(clip, Config(T=window, K=1), skeletons.modelled(clip.skeleton))
-    return index.frame
-
-
-def _confidences(tracks: Sequence[Track]) -> NDArray[np.float32]:
-    """All known confidences, clipped to [0, 1]."""
-    every = np.concatenate([np.empty(0, np.float32), *(t.confidence.ravel() for t in tracks)])
-    return every[~np.isnan(every)].clip(0, 1)
 
 
 def _neighbours(tracks: Sequence[Track]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -177,7 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--window", type=int, default=12, help="frames in a window")
     given = parser.parse_args(arguments)
     dataset = open_dataset(given.data)
-    train = describe(without_labels(dataset.train_clips()), window=given.window)
+    training = dataset.train_clips()
+    normal = ((c, FrameLabels.all_counted(np.zeros(c.n_frames, bool))) for c in training)
+    train = describe(normal, window=given.window)
     test = describe(dataset.test_clips(), window=given.window)
     lines = zip(_lines(train), _lines(test), strict=True)
     rows = [[words, in_train, in_test] for (words, in_train), (_, in_test) in lines]

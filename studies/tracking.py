@@ -69,11 +69,6 @@ class Measured:
             setattr(self, name, getattr(self, name) + value)
 
     @property
-    def mean_length(self) -> float:
-        """Labelled people per track."""
-        return self.tracked / max(self.tracks, 1)
-
-    @property
     def missing(self) -> float:
         """Share of the labelled people without a track."""
         return 1 - self.tracked / max(self.people, 1)
@@ -195,6 +190,6 @@ def row_of(
     n = way.step
     return (
         f"{way.name:17}{total.switches / n:9.1f}{total.fragments / n:10.1f}"
-        f"{total.mean_length:8.1f}{100 * total.missing:7.1f} %{tracks / n:13.1f}"
+        f"{total.tracked / max(total.tracks, 1):8.1f}{100 * total.missing:7.1f} %{tracks / n:13.1f}"
         f"{poses / tracks:12.1f}{100 * lost / had:20.1f} %{1e3 * spent / n:12.2f}"
     )

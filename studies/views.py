@@ -371,7 +371,11 @@ class Division:
         train = [known(clip) for clip in dataset.train_clips()]
         test = [(known(clip), labels) for clip, labels in dataset.test_clips()]
         learned, others = hold_out(train)
-        held = [(clip, _all_normal(clip)) for clip in others if clip.tracks]
+        held = [
+            (c, FrameLabels(np.zeros(c.n_frames, bool), np.arange(c.n_frames) >= c.first_frame))
+            for c in others
+            if c.tracks
+        ]
         if _hours(held) < min(FEWEST_HOURS, _hours(test)):
             learned, held = train, []
         clips = [clip for clip, _ in test]
@@ -395,12 +399,6 @@ class Division:
             (replace(clip, name=f"held out: {clip.name}"), labels) for clip, labels in self.held_out
         ]
         return [*self.test, *held]
-
-
-def _all_normal(clip: Clip) -> FrameLabels:
-    """Labels of normal footage, which begins with its first pose."""
-    frames = np.arange(clip.n_frames)
-    return FrameLabels(np.zeros(clip.n_frames, np.bool_), frames >= clip.first_frame)
 
 
 def _hours(clips: Sequence[Labelled]) -> float:

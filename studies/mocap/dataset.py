@@ -72,7 +72,10 @@ def make(
         for part, half in HALVES[split].items()
     }
     scenes = partial(make_scenes, seed=seed, split=split, size=size, report=report)
-    train = partial(_clips, partial(scenes, casts["train"], "train"))
+
+    def train() -> Iterator[Clip]:
+        return (scene.clip for scene in scenes(casts["train"], "train"))
+
     test, validation = (
         [(scene.clip, scene.labels) for scene in scenes(casts[part], part)]
         for part in ("test", "validation")
@@ -121,8 +124,3 @@ def _kinds(rng: np.random.Generator, take_split: TakeSplit, number: int) -> tupl
     turn = listed[(number - number // CALM) % len(listed)]
     other = listed[rng.integers(len(listed))]
     return (turn, other) if rng.random() < SECOND_EVENT and other != turn else (turn,)
-
-
-def _clips(scenes: partial[Iterator[MocapScene]]) -> Iterator[Clip]:
-    for scene in scenes():
-        yield scene.clip

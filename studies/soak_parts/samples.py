@@ -6,7 +6,6 @@ import csv
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -74,7 +73,8 @@ class Sampler:
         site, now = self._site, time.monotonic()
         processes = site.processes()
         pid = processes.pop("site", 0)
-        own, children = held(pid), _sum(held(child) for child in processes.values())
+        own = held(pid)
+        children = sum(map(held, processes.values()), Held())
         site.counts()
         rows = site.events() or []
         self.most_events = max(self.most_events, len(rows))
@@ -120,7 +120,3 @@ def age_s(pid: int) -> float:
     except OSError:
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / TICKS
-
-
-def _sum(parts: Iterable[Held]) -> Held:
-    return sum(parts, Held())

@@ -111,7 +111,8 @@ def of_log(text: str, samples: Sequence[Sample], faults: Sequence[Done]) -> Iter
     others = [at for at, _ in spans if at not in during]
     yield Line("other tracebacks", str(len(others)), not others)
     for at in others[:5]:
-        yield Line("  traceback", _last_line(text[at:]), is_ok=False)
+        rest = [line for line in text[at:].splitlines()[1:40] if line[:1] not in ("", " ")]
+        yield Line("  traceback", rest[0] if rest else "?", is_ok=False)
 
 
 def repeats(text: str) -> dict[str, int]:
@@ -125,11 +126,6 @@ def repeats(text: str) -> dict[str, int]:
         if n > MOST_REPEATS:
             worst.setdefault(line, n)
     return worst
-
-
-def _last_line(traceback: str) -> str:
-    rest = [line for line in traceback.splitlines()[1:40] if line[:1] not in ("", " ")]
-    return rest[0] if rest else "?"
 
 
 def of_events(
