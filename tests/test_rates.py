@@ -224,9 +224,6 @@ def test_a_calibration_knows_the_rate_of_its_footage(site: Path) -> None:
     assert OTHER_RATE in (made.rate_note(config, 5.0) or "")
     assert made.rate_note(replace(config, clock=True), 5.0) is None
     facts = json.loads(beside.read_text())
-    del facts["rates"]
-    beside.write_text(json.dumps(facts))
-    assert calibration_file.read(beside).rate_note(config, 5.0) is None
     for bad in ({"poses": [0]}, {"poses": ["25"]}, [25]):
         beside.write_text(json.dumps(facts | {"rates": bad}))
         with pytest.raises(DataError, match="expected a calibration"):

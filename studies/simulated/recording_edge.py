@@ -9,9 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from stepvad.services import edge
+from stepvad.cli import main
 from tests.fleet.recorded_publishing import record_publishing
 
 if __name__ == "__main__":
     record_publishing(Path(os.environ["ACKS"]), bodies=True)
-    sys.exit(edge.send(Path(sys.argv[2])))
+    sys.argv = ["stepvad", "fleet", *sys.argv[1:]]
+    main()

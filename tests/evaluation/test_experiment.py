@@ -185,7 +185,7 @@ def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
         for left, right in zip(a.clips, b.clips, strict=True):
             np.testing.assert_array_equal(left.scores.A, right.scores.A)
         scores.add(a.clips[0].scores.A.tobytes())
-    assert len(scores) == 7
+    assert len(scores) == 8
 
 
 def test_a_distance_has_one_energy_whatever_the_aggregation(people: Path) -> None:

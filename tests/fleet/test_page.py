@@ -131,7 +131,7 @@ def test_an_event_is_shown_marked_and_deleted(client: TestClient) -> None:
     assert client.delete(f"/api/events/{YARD.id}").status_code == 409
     assert client.delete(f"/api/events/{GATE.id}").status_code == 204
     answer = client.delete("/api/events", params={"camera": "south/"})
-    assert answer.json() == {"events": 1, "kept_open": 0}
+    assert answer.json() == {"events": 1, "poses": 0, "kept_open": 0}
     assert ids(client) == [YARD.id]
 
 

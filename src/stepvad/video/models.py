@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import urllib.request
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -230,6 +229,8 @@ def _keep(content: bytes, kept: Path) -> None:
 
 
 def _download(card: ModelCard, kept: Path) -> bytes:
+    import urllib.request  # brings ssl, which a camera's process never needs
+
     try:
         with urllib.request.urlopen(card.url, timeout=TIMEOUT_S) as answer:  # noqa: S310  URLs of CARDS
             content: bytes = answer.read(MAX_BYTES)

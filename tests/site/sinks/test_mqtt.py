@@ -186,7 +186,7 @@ def test_home_assistant_need_not_be_told(broker: Broker, listener: Listener) -> 
 
 SITE = """
 import sys, time
-from stepvad.site.settings import file as settings
+from stepvad.site.settings import sections as settings
 from stepvad.site.sinks.mqtt import Mqtt
 sink = Mqtt(
     settings.MqttSettings(host="127.0.0.1", port=int(sys.argv[1]), prefix="vad"), site="home",
