@@ -1,6 +1,6 @@
 """What a stream costs beside the network, and whether its memory stays flat.
 
-    python -m studies stream [--frames 1000000]
+    python -m studies stream [--frames 1000000] [--readings 9]
 
 First what is not the network, per person and frame: upkeep of windows, standardisation, results,
 for one camera with 1, 5 and 50 people and for several cameras whose frames are scored together
@@ -27,7 +27,6 @@ from stepvad.windows import Windows
 from studies.figures import resident_mb
 
 FRAMES = 400
-READINGS = 9
 LEFT_AFTER = 90
 """Frames after which another person takes the place of one."""
 MISSED = 0.02
@@ -37,13 +36,15 @@ MISSED = 0.02
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--readings", type=int, default=9)
     given = parser.parse_args(arguments)
     config = Config(width=64, max_steps=20, ema_warmup=True)
     clips = (clip for clip, _ in make_clips(4, seed=0))
     detector = replace(Detector.fit(clips, config), threads=1)
     print(f"{'cameras':>8}{'people':>8}{'stream, us':>12}{'scoring, us':>13}")
     for cameras, people in ((1, 1), (1, 5), (1, 50), (10, 5), (100, 5)):
-        readings = [reading(detector, cameras, people) for _ in range(READINGS)]
+        n_frames = min(FRAMES, given.frames)
+        readings = [reading(detector, cameras, people, n_frames) for _ in range(given.readings)]
         stream, scoring = (
             1e6 * statistics.median(column) for column in zip(*readings, strict=True)
         )
@@ -65,15 +66,15 @@ class Timed(Detector):
         return scores
 
 
-def reading(detector: Detector, cameras: int, people: int) -> tuple[float, float]:
+def reading(detector: Detector, cameras: int, people: int, n_frames: int) -> tuple[float, float]:
     """Seconds per person and frame outside the scoring and in it."""
     timed = Timed(detector.model, detector.runtime, detector.threads)
-    frames = [[*street(people, FRAMES, seed)] for seed in range(cameras)]
+    frames = [[*street(people, n_frames, seed)] for seed in range(cameras)]
     streams = [Stream(timed) for _ in frames]
     started, Timed.seconds = time.perf_counter(), 0.0
-    for i in range(FRAMES):
+    for i in range(n_frames):
         update_all([(s, i, f[i]) for s, f in zip(streams, frames, strict=True)])
-    taken, poses = time.perf_counter() - started, FRAMES * cameras * people
+    taken, poses = time.perf_counter() - started, n_frames * cameras * people
     return (taken - Timed.seconds) / poses, Timed.seconds / poses
 
 

@@ -52,7 +52,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
         [LONG],
     ),
     "statistics": ("{walker_dataset}", [SLOW]),
-    "stream": ("--frames 500", [SLOW]),
+    "stream": ("--frames 100 --readings 1", [SLOW]),
     "training-precision": ("{walker_dataset} --width 16 --steps 4 --seeds 2", [LONG]),
     "validation": ("{walker_dataset} --width 16 --epochs 1", [SLOW]),
     "views": (
