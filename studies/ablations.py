@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stepvad.cli.terminal import print_table, progress_bars, say, write_table
 from stepvad.config import Aggregation, Config
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, Progress, Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.comparison import VARIANTS, experiments
 from stepvad.evaluation.datasets import Dataset, Split, dataset_name
@@ -33,7 +33,6 @@ from stepvad.evaluation.metrics import (
 from stepvad.evaluation.protocol import FrameView, Selection
 from stepvad.evaluation.runs import ExperimentRun, SweepPlace, sweep
 from stepvad.model.scoring import Placement
-from stepvad.progress import Progress, Report, silent
 from studies import fits
 from studies.fits import Fits
 from studies.plots.curves import AxisLabels, Scale, Series, draw_panels

@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from stepvad.cli.terminal import print_table, progress_bars, write_table
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.errors import Report
 from stepvad.evaluation import CustomMethod, Dataset, MethodResult, compare, open_dataset
 from stepvad.model import projection
 from stepvad.model.denormals import flushed
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip
-from stepvad.progress import Report
 from studies import fits
 
 COLUMNS = ("projection", "AUROC", "95 % over clips", "lead of STEP", "AP", "EER")

@@ -20,8 +20,8 @@ from itertools import count
 import numpy as np
 
 from stepvad import Clip, Config, Detector, Track
+from stepvad.errors import Progress
 from stepvad.evaluation.walkers import make_clips
-from stepvad.progress import Progress
 
 STEPS = 5
 LIMIT_GIB = 6.0

@@ -17,7 +17,7 @@ from stepvad.cli.options import Threads
 from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Config
 from stepvad.errors import StepvadError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 
 if TYPE_CHECKING:
     from stepvad.config import View

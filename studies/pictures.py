@@ -30,7 +30,7 @@ from stepvad.cli.terminal import (
     write_table,
 )
 from stepvad.config import Config
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Report, silent
 from stepvad.evaluation import baselines, metrics, protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.protocol import ScoredClip
@@ -40,7 +40,6 @@ from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.plots.timeline import draw_timeline
 from stepvad.poses import Clip, Track
-from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex
 from studies import fits

@@ -22,13 +22,12 @@ from stepvad.cli.options import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Report, silent
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from studies import fits
 from studies.measures.event_recall import WatchedClip
 

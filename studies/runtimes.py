@@ -21,10 +21,10 @@ from scipy.stats import spearmanr
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Engine
 from stepvad.detector import Detector
+from stepvad.errors import Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.model.runtime import available
-from stepvad.progress import Report, silent
 
 COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "seconds")
 

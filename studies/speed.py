@@ -35,17 +35,15 @@ from scipy.stats import spearmanr
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import StepvadError
+from stepvad.errors import Progress, Report, StepvadError, silent
 from stepvad.evaluation.walkers import make_clips
-from stepvad.files.atomic import replacing
-from stepvad.files.temporary import temporary_directory
+from stepvad.files import replacing, temporary_directory
 from stepvad.model.folded import Folded
 from stepvad.model.modelfile import Model
 from stepvad.model.runtime import Engine, available
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.plots import style
-from stepvad.progress import Progress, Report, silent
 from stepvad.windows import cut, standardise
 from studies.plots.looks import OTHERS
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from stepvad import Config, Detector
 from stepvad.detector import RATED_WINDOWS
+from stepvad.errors import Progress
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.experiment import RATED_EVERY, validation_auroc
 from stepvad.evaluation.protocol import frame_scores, score_clips
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments
-from stepvad.progress import Progress
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

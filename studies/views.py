@@ -27,7 +27,7 @@ from stepvad import executors
 from stepvad.cli.terminal import print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Compute, Config, Method, View
 from stepvad.detector import Detector, rank_scores
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import comparison, custom, protocol
 from stepvad.evaluation.baselines import Fitted, Neighbours
 from stepvad.evaluation.comparison import VARIANTS
@@ -44,12 +44,11 @@ from stepvad.evaluation.metrics import (
 from stepvad.evaluation.protocol import FrameView, ScoredClip, Selection
 from stepvad.evaluation.runs import ExperimentRun, data_changed, digest_of, read_run, write_run
 from stepvad.evaluation.trivial import TITLES, BodyWindows, Places, Trivial, with_scores
-from stepvad.files.atomic import check_writable, remove_leftovers, replacing
+from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.footage import BATCH, hold_out
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.windows import cut_in_pieces
 from studies import fits
 from studies.fits import Fits

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 
 LIMIT_S = 40.0
 """Most seconds for what takes a few, however busy the machine is."""

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import Clip, Config, ConfigError, DataError, Detector, MissingExtraError, Track
+from stepvad import Clip, Config, Detector, Track
 from stepvad.config import Compute
+from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime import Runtime
-from stepvad.progress import Progress
 from stepvad.skeletons import STEP18, Skeleton, of_size
 from stepvad.windows import cut
 

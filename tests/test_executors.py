@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad import cores, executors
+from stepvad import executors
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadError
 from stepvad.evaluation import comparison
@@ -107,7 +107,7 @@ def test_threads_per_job_are_those_asked_for_or_a_share_of_the_usable_cores(
 
 @pytest.mark.slow
 def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "usable", lambda: 6)
+    monkeypatch.setattr(executors, "usable_cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert_shared_out(seen_by("processes"))
     ((_, _, threads),) = executors.run(
@@ -144,7 +144,7 @@ def test_a_worker_of_ray_that_runs_out_of_memory_ends_the_run_in_words(
 def test_ray_does_everything_once_and_passes_errors_on(
     two_workers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "usable", lambda: 6)
+    monkeypatch.setattr(executors, "usable_cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert executors.threads_per_job(2) == 3
     assert_shared_out(seen_by("ray"))

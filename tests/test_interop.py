@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import DataError, Tracker, interop
+from stepvad import Tracker, interop
+from stepvad.errors import DataError
 from stepvad.interop import FramePoses, clip_from_frames
 from stepvad.skeletons import BODY25, COCO17, HALPE26, STEP18, of_size
 

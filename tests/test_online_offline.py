@@ -12,17 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad import (
-    Clip,
-    Config,
-    ConfigError,
-    DataError,
-    Detector,
-    Pose,
-    Stream,
-    Track,
-    WindowScores,
-)
+from stepvad import Clip, Config, Detector, Pose, Stream, Track, WindowScores
+from stepvad.errors import ConfigError, DataError
 from stepvad.skeletons import COCO17, of_size
 from stepvad.windows import Windows, cut
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Compute, Config
-from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
 from stepvad.model import modelfile, projection
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import BATCH, Footage, hold_out, score_clip
@@ -24,7 +24,6 @@ from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardi
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows, cut_in_pieces
 from stepvad.windows.noise import measure_noise

@@ -1,13 +1,9 @@
-"""Exceptions, each with a hint at the remedy.
-
-StepvadError
-├── ConfigError        an invalid setting
-├── DataError          malformed pose or label data
-├── ModelFileError     a file that is not a usable model
-└── MissingExtraError  a feature whose optional dependency is not installed
-"""
+"""Exceptions with hints, and progress reports of long computations."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 
 class StepvadError(Exception):
@@ -56,3 +52,20 @@ class MissingExtraError(StepvadError):
 def os_reason(error: OSError) -> str:
     """The system's words for an error; those of its maker if it has no number."""
     return error.strerror or str(error) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One report: `done` of `total` units of a stage, with an optional note."""
+
+    stage: str
+    done: int
+    total: int
+    note: str = ""
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Discard the report."""

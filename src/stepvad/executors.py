@@ -15,7 +15,6 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar, get_args
 
-from stepvad import cores
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 
 Executor = Literal["processes", "ray"]
@@ -75,7 +74,7 @@ def _in_words(results: Iterator[Result], jobs: int) -> Iterator[Result]:
 
 def threads_per_job(jobs: int) -> int:
     """OMP_NUM_THREADS if it is set, else the usable cores divided by `jobs`, at least 1."""
-    return cores.threads_asked() or max(cores.usable() // jobs, 1)
+    return threads_asked() or max(usable_cores() // jobs, 1)
 
 
 def _in_processes(
@@ -213,3 +212,15 @@ def _environment(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; `taskset` and containers may leave it fewer than all."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def threads_asked() -> int | None:
+    """OMP_NUM_THREADS, which numpy and torch also follow; None if it is unset or not a number."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else None

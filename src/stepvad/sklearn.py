@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepvad import skeletons
 from stepvad.config import Config
-from stepvad.errors import MissingExtraError
+from stepvad.errors import MissingExtraError, silent
 from stepvad.model.folded import fold
 from stepvad.model.footage import BATCH
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
-from stepvad.progress import silent
 from stepvad.windows import cut
 
 try:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from stepvad.codec import Fields, JsonObject
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.formats.reading import load_json
 from stepvad.video.extract import ALL_FRAMES, FrameRange
 

@@ -13,11 +13,10 @@ from stepvad.calibration.counting import levels_of
 from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from studies.chain.alerts import WITHIN_S, ClipResult, judge
 from studies.chain.footageset import Fold, FootageSet, Use
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.formats import read_clip
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.site.intake.recordings import ExtractionSettings, FileSource, extract_all
 from studies.chain.footageset import FootageClip
 from studies.chain.pieces import Piece, PieceSource

@@ -10,10 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, Progress, Report, silent
 from stepvad.evaluation.datasets import Dataset, of_clips
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from studies.mocap import motions, takes
 from studies.mocap.cameras import PinholeCamera, camera_of_scene
 from studies.mocap.catalogue import Half, MotionKind

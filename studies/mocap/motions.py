@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.files import npyfile
+from stepvad.files import read_arrays
 from stepvad.formats.reading import read_bytes
 from studies.mocap import catalogue
 
@@ -90,7 +90,7 @@ def open_archive(path: Path | None = None) -> Archive:
     """Read the archive of motions, by default from `find_archive`."""
     path = find_archive() if path is None else path
     try:
-        arrays = npyfile.arrays(
+        arrays = read_arrays(
             read_bytes(path, most=MAX_BYTES), ("xyz", "lengths", "names", "joints")
         )
     except DataError as error:

@@ -27,12 +27,11 @@ from stepvad.archive.scoring import (
 from stepvad.archive.storage import ArchiveShard, Directory, StoredFile, group_shards
 from stepvad.codec import to_plain
 from stepvad.config import Config
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, Progress, StepvadError
 from stepvad.formats import read_clip, write_clip
 from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
 from stepvad.poses import Clip, PoseRows
-from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model
 from tests.formats import parquet_bombs
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stepvad import Clip, DataError, Detector, Rules, Threshold, calibrate, find_events
+from stepvad import Clip, Detector, Rules, Threshold, calibrate, find_events
 from stepvad.calibration import RULES, NormalClip, calibrate_cameras
+from stepvad.errors import DataError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import find

@@ -18,8 +18,8 @@ from stepvad import read_clip
 from stepvad.cli import app
 from stepvad.cli.extract import extract
 from stepvad.config import Config, PoseRuntime
+from stepvad.errors import silent
 from stepvad.formats import tracks
-from stepvad.progress import silent
 from stepvad.site.intake.recordings import ExtractionSettings, extract_all, open_sources
 from stepvad.site.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17

@@ -6,7 +6,7 @@ import pytest
 
 from stepvad.cli import terminal
 from stepvad.cli.terminal import _Stage
-from stepvad.progress import Progress
+from stepvad.errors import Progress
 from tests.cli.conftest import Command
 
 

@@ -14,11 +14,11 @@ from scipy.special import logsumexp
 from torch import Tensor, nn
 
 from stepvad.config import Config
+from stepvad.errors import silent
 from stepvad.model import dsm
 from stepvad.model.energy import Energy
 from stepvad.model.folded import fold
 from stepvad.model.training import TrainingSet, train
-from stepvad.progress import silent
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import Clip, Config, ConfigError, DataError, Track
+from stepvad import Clip, Config, Track
+from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation import (
     CustomDataset,
     CustomMethod,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Detector, ModelFileError, executors
+from stepvad import Detector, executors
 from stepvad.config import Aggregation, Compute, Config, Runtime
-from stepvad.errors import ConfigError, DataError, StepvadError
+from stepvad.errors import ConfigError, DataError, ModelFileError, Progress, StepvadError
 from stepvad.evaluation import experiment as module
 from stepvad.evaluation import runs as sweeps
 from stepvad.evaluation.baselines import DistanceDetector
@@ -34,7 +34,6 @@ from stepvad.model import gradient
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.progress import Progress
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 

@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from stepvad import skeletons, windows
 from stepvad.config import Config
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Progress
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.metrics import auroc
 from stepvad.evaluation.protocol import (
@@ -37,7 +37,6 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.progress import Progress
 from stepvad.windows import Repairs
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from stepvad import executors
 from stepvad.config import Compute, Config, Runtime
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Progress
 from stepvad.evaluation import comparison, protocol, walkers
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.experiment import Experiment
@@ -39,8 +39,7 @@ from stepvad.evaluation.runs import (
     write_run,
 )
 from stepvad.evaluation.walkers import write_dataset
-from stepvad.files.atomic import LEFTOVER_S, remove_leftovers
-from stepvad.progress import Progress
+from stepvad.files import LEFTOVER_S, remove_leftovers
 from tests.cli.conftest import Command
 from tests.pages import ROOT
 from tests.processes import wait_until_nobody_is_left

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad.config import PoseFormat
-from stepvad.errors import ConfigError, DataError
-from stepvad.files import bounded, npyfile
+from stepvad.errors import ConfigError, DataError, Progress
+from stepvad.files import FREE_BYTES, read_array, read_arrays
 from stepvad.formats import (
     FORMATS,
     PoseSummary,
@@ -40,7 +40,6 @@ from stepvad.formats import (
 from stepvad.formats.reading import MAX_EMPTY_FRAMES, MAX_JOINTS, MAX_NAME, read_bytes
 from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
-from stepvad.progress import Progress
 from stepvad.skeletons import of_size
 from studies.chain import footageset
 from tests.formats import parquet_bombs
@@ -398,24 +397,24 @@ def test_a_large_file_is_refused_without_reading_it(tmp_path: Path) -> None:
 def test_arrays_are_as_large_as_their_file() -> None:
     out = io.BytesIO()
     np.save(out, np.arange(6).reshape(2, 3))
-    assert npyfile.array(out.getvalue()).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert read_array(out.getvalue()).tolist() == [[0, 1, 2], [3, 4, 5]]
     for spoilt in (out.getvalue()[:-1], out.getvalue() + b"\0"):
         with pytest.raises(DataError, match=r"got: 4[79] bytes for int64 of shape \(2, 3\)"):
-            npyfile.array(spoilt)
+            read_array(spoilt)
 
 
 def test_an_archive_that_unpacks_to_far_more_is_refused() -> None:
     out = io.BytesIO()
-    n = bounded.FREE_BYTES + 1
+    n = FREE_BYTES + 1
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("a.npy", bytes(n))
     with pytest.raises(DataError, match="expected arrays of up to 134,217,728 bytes"):
-        npyfile.arrays(out.getvalue(), ["a"])
+        read_arrays(out.getvalue(), ["a"])
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a.npy", b"")
     with pytest.raises(DataError, match="expected it stored or deflated"):
-        npyfile.arrays(out.getvalue(), ["a"])
+        read_arrays(out.getvalue(), ["a"])
 
 
 def test_deep_metadata_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepvad
-from stepvad import Clip, DataError, Detector, MissingExtraError, Scores, Skeleton, Track
+from stepvad import Clip, Detector, Scores, Skeleton, Track
+from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.tables import (
     SCORE_COLUMNS,
     clips_from_table,

@@ -17,6 +17,7 @@ from stepvad.calibration import file as calibration_file
 from stepvad.calibration.counting import NormalClip
 from stepvad.codec import encode
 from stepvad.config import Config
+from stepvad.errors import silent
 from stepvad.evaluation import baselines
 from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Delivery
@@ -31,7 +32,6 @@ from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Pose, Track
-from stepvad.progress import silent
 from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import ModelFileError
 from stepvad.config import Compute, Config, Precision
+from stepvad.errors import ModelFileError, Progress, Report, silent
 from stepvad.model import modelfile
 from stepvad.model.folded import Weights
 from stepvad.model.training import TrainingCheckpoint, train
-from stepvad.progress import Progress, Report, silent
 from tests.model.test_training import CONFIG, gaussian, same
 
 

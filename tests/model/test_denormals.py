@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from stepvad.errors import Progress, Report, silent
 from stepvad.model.denormals import flushed
-from stepvad.progress import Progress, Report, silent
 
 DENORMALS = torch.full((200_000,), 1e-40)
 

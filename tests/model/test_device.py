@@ -14,8 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from stepvad import Compute, Config, ConfigError, Detector
+from stepvad import Compute, Config, Detector
 from stepvad.config import Method
+from stepvad.errors import ConfigError
 from stepvad.evaluation.baselines import variant
 from stepvad.model import dsm, gradient, training
 from stepvad.model.device import torch_device

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import ModelFileError, StepvadError
+from stepvad.errors import ModelFileError, StepvadError, silent
 from stepvad.model.modelfile import FORMAT, read_tensors, write_tensors
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Track
-from stepvad.progress import silent
 from stepvad.skeletons import of_size
 
 V = 3

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from stepvad import Config, Detector, ModelFileError, __version__
+from stepvad import Config, Detector, __version__
+from stepvad.errors import ModelFileError
 from stepvad.model.modelfile import (
     FORMAT,
     KEY,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config, Projection
 from stepvad.detector import Detector
-from stepvad.errors import DataError, ModelFileError
+from stepvad.errors import DataError, ModelFileError, Progress
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import projection, training
 from stepvad.model.folded import weight_shapes
@@ -21,7 +21,6 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.model.projection import Projected
 from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
-from stepvad.progress import Progress
 from stepvad.skeletons import STEP18, of_size
 from stepvad.windows import cut
 

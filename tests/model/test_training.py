@@ -8,7 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from stepvad import Config, StepvadError
+from stepvad import Config
+from stepvad.errors import Progress, StepvadError, silent
 from stepvad.model.energy import Energy
 from stepvad.model.training import (
     TrainingBatch,
@@ -20,7 +21,6 @@ from stepvad.model.training import (
     train,
     update_ema,
 )
-from stepvad.progress import Progress, silent
 
 CONFIG = Config(K=3, width=12, sigma_width=5, blocks=2, L=4, epochs=4, batch_size=32, seed=7)
 

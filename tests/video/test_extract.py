@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from stepvad.config import Config
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Progress
 from stepvad.poses import Clip
-from stepvad.progress import Progress
 from stepvad.skeletons import COCO17
 from stepvad.video import extract as parts_module
 from stepvad.video.camera import Camera, CameraCounts
@@ -34,7 +33,7 @@ from stepvad.video.extract import (
 from stepvad.video.people import Boxes, People, PoseEstimator
 from stepvad.video.source import Image, footage_digest, open_footage
 from stepvad.windows import cut
-from tests.files.unreadable import REASON, unreadable
+from tests.unreadable import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,
     broken,

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad import DataError, video
+from stepvad import video
+from stepvad.errors import DataError
 from stepvad.skeletons import COCO17
 from stepvad.video import Boxes, Image, People, TopDown, extract_clip, track_people
 from tests.video import graphs

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.errors import DataError, MissingExtraError
-from stepvad.progress import Progress
+from stepvad.errors import DataError, MissingExtraError, Progress
 from stepvad.video.camera import Camera, StateChange
 from stepvad.video.extract import ExtractionOptions, Parts, extract_file
 from stepvad.video.source import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.files.redaction import redact
+from stepvad.files import redact
 from stepvad.video.url import Url
 
 CANARY = "canary-Zq7/x@y:w"

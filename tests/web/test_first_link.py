@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.files.redaction import redact
+from stepvad.files import redact
 from stepvad.site.settings.page import Web
 from stepvad.web.app import open_accounts, tell_first_link
 

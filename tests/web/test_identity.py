@@ -29,8 +29,8 @@ from stepvad.web.identity import (
     Sessions,
     Token,
 )
-from tests.files.unreadable import unreadable
 from tests.fleet.disks import small_disk
+from tests.unreadable import unreadable
 from tests.web.people import with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site
 

@@ -36,7 +36,7 @@ from stepvad.calibration import Calibration, beside
 from stepvad.codec import Count, decode, to_plain
 from stepvad.config import Config, Engine, Runtime
 from stepvad.detector import Detector
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, Progress, Report, StepvadError, silent
 from stepvad.executors import Executor
 from stepvad.formats import tracks
 from stepvad.formats.reading import located
@@ -44,7 +44,6 @@ from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
 from stepvad.model.footage import BATCH
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
-from stepvad.progress import Progress, Report, silent
 from stepvad.site.service import limited_memory
 from stepvad.windows import Repairs, Sampling, WindowIndex
 from stepvad.windows.cutting import in_pieces

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from stepvad.errors import DataError, MissingExtraError, StepvadError, os_reason
-from stepvad.files import bounded
-from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.files import read_open, remove_leftovers, replacing
 
 READ_AT_ONCE = 1 << 20
 SMALL = 1 << 28
@@ -100,7 +99,7 @@ class Directory:
             return None
         with self.open(name) as file, _readable(self.named(name)):
             try:
-                return bounded.read_open(file, most=most)
+                return read_open(file, most=most)
             except DataError as error:
                 raise error.located(self.named(name)) from error
 

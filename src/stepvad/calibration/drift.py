@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Report, silent
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 BLOCK_S = 30.0

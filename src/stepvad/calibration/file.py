@@ -17,8 +17,7 @@ from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked
 from stepvad.codec import Count, NewerVersionError, Number, Positive, decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
-from stepvad.files import bounded
-from stepvad.files.atomic import replacing
+from stepvad.files import read_bounded, replacing
 from stepvad.incidents.events import Rules
 from stepvad.poses import MAX_FPS
 
@@ -77,7 +76,7 @@ def read(path: Path) -> Calibration:
     """Read a calibration."""
     try:
         return _calibration(
-            decode(CalibrationFile, bounded.read(path, most=MAX_BYTES), "calibration")
+            decode(CalibrationFile, read_bounded(path, most=MAX_BYTES), "calibration")
         )
     except OSError as error:
         raise DataError(

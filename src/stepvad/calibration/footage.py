@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from stepvad.calibration import RULES, Calibration, NormalClip, calibrate_cameras
 from stepvad.calibration.drift import BlockStats, Drift, compare, look
 from stepvad.detector import Detector
+from stepvad.errors import Report, silent
 from stepvad.incidents.events import Rules
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def _check_export(output: Path) -> None:
 
 
 def _export(facts: list[dict[str, Any]], output: Path) -> None:
-    from stepvad.files.atomic import replacing
+    from stepvad.files import replacing
     from stepvad.formats import eventtable
 
     format: eventtable.TableFormat = "csv" if output.suffix == ".csv" else "jsonl"

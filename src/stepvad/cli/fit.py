@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Threshold
     from stepvad.calibration.marks import Marks
     from stepvad.detector import Detector
+    from stepvad.errors import Report
     from stepvad.evaluation.baselines import Fitted
     from stepvad.poses import Clip
-    from stepvad.progress import Report
 
 MethodName = Annotated[Method, typer.Option(help="STEP, or a baseline.")]
 DISTANCES = get_args(DistanceMethod)

@@ -411,7 +411,7 @@ def _serve_page(settings: FleetSettings) -> None:
 
 
 def _run_page(service: Service, settings: FleetSettings, token: str) -> list[str]:
-    from stepvad.files.secrets import secret
+    from stepvad.files import secret
     from stepvad.fleet.events.reader import EventReader
     from stepvad.site.intake.status import LiveStatus
     from stepvad.site.stages import Supervisor, watch_over

@@ -14,8 +14,7 @@ import typer
 
 from stepvad.cli.terminal import notes_of, say
 from stepvad.config import Config, PoseFormat, Runtime
-from stepvad.errors import ConfigError, StepvadError
-from stepvad.progress import Report
+from stepvad.errors import ConfigError, Report, StepvadError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

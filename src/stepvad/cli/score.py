@@ -368,7 +368,7 @@ def report(
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
     from stepvad.evaluation.datasets import read_truth
-    from stepvad.files.atomic import replacing
+    from stepvad.files import replacing
     from stepvad.report import ReportedClip, investigate, render
 
     _check_page(output)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.errors import MissingExtraError, StepvadError
-from stepvad.files.atomic import replacing
-from stepvad.progress import Progress, Report
+from stepvad.errors import MissingExtraError, Progress, Report, StepvadError
+from stepvad.files import replacing
 
 if TYPE_CHECKING:
     from stepvad.windows import Repairs

@@ -241,7 +241,7 @@ def _fleet_place(fleet: Path) -> tuple[Path, Web | None]:
 
 
 def _password_hash(name: str, file: Path) -> str:
-    from stepvad.files.secrets import secret_line
+    from stepvad.files import secret_line
     from stepvad.site.accounts import Passwords, check_password
 
     password = secret_line(file, "the password")

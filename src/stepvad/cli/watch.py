@@ -13,7 +13,7 @@ import typer
 
 from stepvad.cli.terminal import AsJson, print_json, say
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.files.temporary import temporary_directory
+from stepvad.files import temporary_directory
 
 if TYPE_CHECKING:
     from stepvad.site.settings.sections import SiteSettings

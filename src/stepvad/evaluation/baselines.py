@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config, DistanceMethod, Method
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.model import modelfile, projection
 from stepvad.model.footage import Footage, score_clip
 from stepvad.model.modelfile import Origin
@@ -20,7 +20,6 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score
 from stepvad.model.tensors import check_tensor
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepvad import skeletons
 from stepvad.config import Config, View
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, Report, silent
 from stepvad.evaluation import custom, protocol
 from stepvad.evaluation.baselines import is_distance
 from stepvad.evaluation.custom import CustomDataset, CustomMethod
@@ -31,7 +31,6 @@ from stepvad.executors import Executor
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Placement, Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 if TYPE_CHECKING:

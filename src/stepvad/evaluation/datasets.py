@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepvad import formats
 from stepvad.config import PoseFormat
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation.packed import (
     BOX_FILE,
     PACKED_SUFFIX,
@@ -32,7 +32,6 @@ from stepvad.formats import labels as truth
 from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import COCO17
 
 DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes", HumanRelated]

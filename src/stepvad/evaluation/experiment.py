@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import stepvad
 from stepvad.config import Aggregation, Compute, Config, Method, Precision, View
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.evaluation import baselines
 from stepvad.evaluation.baselines import Fitted, is_distance
 from stepvad.evaluation.datasets import Dataset, clip_digest, open_dataset
@@ -29,7 +29,6 @@ from stepvad.model.footage import score_clip
 from stepvad.model.runtime import choose
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 logger = logging.getLogger(__name__)

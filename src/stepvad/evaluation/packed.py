@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.files import npyfile
+from stepvad.files import read_arrays
 from stepvad.formats import labels as truth
 from stepvad.formats import trajectories
 from stepvad.formats.labels import SHANGHAITECH_NOT_HUMAN, FrameLabels
@@ -140,7 +140,7 @@ class PackedArchive:
     def arrays(self, kinds: Kinds) -> dict[str, NDArray[Any]]:
         """The named arrays, checked for dtype kind and number of axes."""
         try:
-            found = npyfile.arrays(read_bytes(self.path, most=MAX_BYTES), kinds)
+            found = read_arrays(read_bytes(self.path, most=MAX_BYTES), kinds)
         except DataError as error:
             raise error.located(str(self.path)) from error
         for name, (kind, ndim) in kinds.items():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Aggregation, Config
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import trivial
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
@@ -20,7 +20,6 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
 ScorerName = Literal["detector", Trivial]

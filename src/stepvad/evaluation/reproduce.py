@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stepvad.config import Compute, Config, Method
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import UBNORMAL_VALIDATION, Dataset, Split, open_dataset, recognise
 from stepvad.evaluation.experiment import RATED_EVERY, Experiment
@@ -19,7 +19,6 @@ from stepvad.evaluation.protocol import ScoredClip
 from stepvad.evaluation.runs import ExperimentRun
 from stepvad.formats.labels import find
 from stepvad.model.scoring import Placement
-from stepvad.progress import Progress, Report, silent
 
 PAPER_RUNS = 20
 """Number of trainings behind the paper's mean and deviation (Table 1)."""

@@ -16,18 +16,17 @@ import numpy as np
 from stepvad import executors
 from stepvad.config import Compute
 from stepvad.detector import Detector
-from stepvad.errors import DataError, MissingExtraError
+from stepvad.errors import DataError, MissingExtraError, Progress, Report, silent
 from stepvad.evaluation import custom, protocol
 from stepvad.evaluation.baselines import Fitted
 from stepvad.evaluation.datasets import Dataset, Split, clip_digest, open_dataset
 from stepvad.evaluation.experiment import Experiment, code_version, resolved_compute, result_suffix
 from stepvad.evaluation.protocol import ScoredClip
 from stepvad.executors import Executor
-from stepvad.files.atomic import check_writable, remove_leftovers, replacing
+from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
 try:

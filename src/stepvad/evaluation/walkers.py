@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Report, silent
 from stepvad.evaluation import datasets
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.walker_motion import (
@@ -26,7 +26,6 @@ from stepvad.evaluation.walker_motion import (
 from stepvad.evaluation.walker_motion import WalkerEvent as Event
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
-from stepvad.progress import Report, silent
 from stepvad.skeletons import COCO17
 
 __all__ = ["EVENTS", "FPS", "Event", "make", "make_clips", "write_dataset"]

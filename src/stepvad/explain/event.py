@@ -13,14 +13,13 @@ from scipy.ndimage import gaussian_filter1d
 from stepvad import skeletons
 from stepvad.codec import Count, Integer, Number
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Report, silent
 from stepvad.explain import words
 from stepvad.explain.explanation import Explanation
 from stepvad.explain.views import explain_windows
 from stepvad.explain.words import Finding
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton, part_for
 from stepvad.windows import Sampling, WindowIndex, cut
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.fleet.broker.accounts import accounts
 from stepvad.fleet.settings import HINT, FleetSettings, TenantSettings, load
 from stepvad.site.settings.editing import ChangeSection, Edit, KeyValue, RemoveSection, edited

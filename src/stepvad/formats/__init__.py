@@ -15,7 +15,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from stepvad.config import PoseFormat
-from stepvad.errors import ConfigError, DataError, os_reason
+from stepvad.errors import ConfigError, DataError, Progress, Report, os_reason, silent
 from stepvad.formats import tracks
 from stepvad.formats.json_poses import (
     OPENPOSE,
@@ -32,7 +32,6 @@ from stepvad.formats.json_poses import (
 )
 from stepvad.formats.reading import PoseFile, children, unreadable
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 
 logger = logging.getLogger(__name__)
 

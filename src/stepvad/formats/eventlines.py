@@ -15,7 +15,7 @@ from stepvad.calibration.marks import Marks
 from stepvad.codec import Number, decode, encode
 from stepvad.config import Config
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.formats.reading import MAX_LABEL_BYTES, read_bytes
 from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules, clip_event_id

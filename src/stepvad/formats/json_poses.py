@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from stepvad import interop, skeletons
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.formats.reading import (
     PoseFile,
     Repeated,

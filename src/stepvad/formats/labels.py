@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.files import npyfile
-from stepvad.files.atomic import replacing
+from stepvad.files import NPY_MAGIC, read_array, replacing
 from stepvad.formats.reading import (
     MAX_EMPTY_FRAMES,
     MAX_LABEL_BYTES,
@@ -198,7 +197,7 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     labels: dict[str, FrameLabels] = {}
     for path in children(root / "gt", suffixes=("_tracks.txt",)):
         # training labels have the same suffix
-        if read_bytes(path, most=MAX_LABEL_BYTES).startswith(npyfile.MAGIC):
+        if read_bytes(path, most=MAX_LABEL_BYTES).startswith(NPY_MAGIC):
             name = path.name.removesuffix("_tracks.txt")
             labels[name] = FrameLabels.all_counted(~_mask(path))
             if split == "hr":
@@ -304,7 +303,7 @@ def _mask(path: Path) -> NDArray[np.bool_]:
     """A mask of zeros and ones, `(n,)`."""
     data = read_bytes(path, most=MAX_LABEL_BYTES)
     with located(str(path)):
-        values = npyfile.array(data)
+        values = read_array(data)
     return mask_of(values, str(path), hint="get the official frame masks")
 
 

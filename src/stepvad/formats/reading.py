@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from stepvad.errors import DataError, os_reason
-from stepvad.files import bounded
+from stepvad.files import read_bounded
 
 MAX_DIGITS = 18
 """Most digits of an integer, so that it fits in 64 bits."""
@@ -60,7 +60,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     """The contents of a file; one larger than `most` bytes, or endless, is rejected."""
     try:
         with located(str(path)):
-            return bounded.read(path, most=most)
+            return read_bounded(path, most=most)
     except OSError as error:
         raise unreadable(path, error) from error
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stepvad.codec import encode
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.formats import tracks
 from stepvad.formats.reading import described, located, parse_json, whole_number
 from stepvad.formats.tracks import (

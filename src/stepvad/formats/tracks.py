@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from stepvad import codec, skeletons
 from stepvad.codec import Count, NewerVersionError, Positive, encode
 from stepvad.errors import DataError, MissingExtraError
-from stepvad.files import bounded
-from stepvad.files.atomic import replacing
+from stepvad.files import most_unpacked, replacing
 from stepvad.formats.reading import (
     MAX_NAME,
     PoseFile,
@@ -344,7 +343,7 @@ class Checked:
 
     def __post_init__(self) -> None:
         """Reject a footer that declares too much, before any page is read."""
-        most, claimed = bounded.most_unpacked(self.size), 0
+        most, claimed = most_unpacked(self.size), 0
         for group in range(self.file.metadata.num_row_groups):
             n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
             for chunk in self._chunks(group):

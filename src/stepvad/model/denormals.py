@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from stepvad.progress import Progress, Report
+from stepvad.errors import Progress, Report
 
 T = TypeVar("T")
 

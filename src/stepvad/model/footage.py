@@ -11,11 +11,10 @@ import numpy as np
 
 from stepvad import skeletons
 from stepvad.config import Config
-from stepvad.errors import DataError
+from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.model.modelfile import Origin
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, Run, Sampling, WindowIndex, Windows, clip_runs, cut_in_pieces
 from stepvad.windows.sampling import at_rate

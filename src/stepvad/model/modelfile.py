@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from stepvad.codec import Count, from_plain
 from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError, os_reason
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.model import hub
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
+from stepvad.errors import Progress, Report, silent
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import view_shape
 

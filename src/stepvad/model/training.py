@@ -16,14 +16,13 @@ from torch import Tensor
 
 from stepvad.codec import Count, Number, check_version, from_plain
 from stepvad.config import Compute, Config, ProductPrecision
-from stepvad.errors import DataError, ModelFileError, StepvadError
+from stepvad.errors import DataError, ModelFileError, Progress, Report, StepvadError
 from stepvad.model import dsm, gradient, modelfile
 from stepvad.model.denormals import flushed
 from stepvad.model.device import torch_device
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
-from stepvad.progress import Progress, Report
 
 CHECKPOINT_VERSION = 1
 """Of a checkpoint's layout."""

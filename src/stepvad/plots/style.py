@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepvad.errors import MissingExtraError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

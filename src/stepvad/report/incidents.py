@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stepvad.detector import Detector
+from stepvad.errors import Progress, Report, silent
 from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadError, os_reason
-from stepvad.files import sqlitefile
-from stepvad.files.sqlitefile import Layout
+from stepvad.site.store.database import Layout, connect_durably, is_empty_database, make_private
 
 Role = Literal["look", "judge", "administer"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -458,13 +457,13 @@ class AccountsDatabase:
         self._lock = threading.RLock()
         try:
             if path is not None:
-                sqlitefile.make_private(path)
-            self._connection = sqlitefile.connect(path, timeout_s=BUSY_S)
+                make_private(path)
+            self._connection = connect_durably(path, timeout_s=BUSY_S)
         except (sqlite3.DatabaseError, OSError) as error:
             raise self._error("that can be opened", error) from error
         try:
             with self.write() as connection:
-                if sqlitefile.is_empty(connection):
+                if is_empty_database(connection):
                     ACCOUNTS.create(connection)
                 ACCOUNTS.check(connection, path)
         except BaseException:

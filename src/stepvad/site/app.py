@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from stepvad.errors import ConfigError
-from stepvad.files.atomic import remove_leftovers
+from stepvad.files import remove_leftovers
 from stepvad.incidents.review import Mark, MarkMessage
 from stepvad.incidents.sink import Sink
 from stepvad.site.housekeeping import Housekeeping, delete_old_data

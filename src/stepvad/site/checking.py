@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, DataError, StepvadError, os_reason
-from stepvad.files.secrets import secret
+from stepvad.files import secret
 from stepvad.incidents.record import Record, event_id, message
 from stepvad.incidents.sink import Sink
 from stepvad.poses import Pose

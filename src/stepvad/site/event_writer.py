@@ -18,13 +18,13 @@ from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
+from stepvad.retries import Backoff
 from stepvad.site import recorder
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.recorder import packed
 from stepvad.site.stages import FailureLog, Heartbeat
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
-from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 3.0

@@ -15,7 +15,7 @@ from stepvad.calibration.marks import Marks, recalibrate
 from stepvad.calibration.promise import Threshold, duration
 from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError, StepvadError
-from stepvad.files import statefile
+from stepvad.files import read_state, write_state
 from stepvad.formats import file_stem, normal_set
 from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
@@ -196,14 +196,14 @@ def read(path: Path) -> dict[str, Marked]:
     Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
     """
     lost = "marks of deleted events are lost"
-    found = statefile.read(path, MarksFile, "marks", most=MAX_BYTES, lost=lost)
+    found = read_state(path, MarksFile, "marks", most=MAX_BYTES, lost=lost)
     return {} if found is None else found.normal
 
 
 def write(normal: Mapping[str, Marked], path: Path) -> None:
     """Write the events marked as normal."""
     if normal or path.exists():
-        statefile.write(path, MarksFile({**normal}))
+        write_state(path, MarksFile({**normal}))
 
 
 def marks_of(data: Path, model_sha256: str) -> Marks:

@@ -25,8 +25,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from stepvad.errors import os_reason
+from stepvad.retries import Backoff
 from stepvad.site.stages import PAUSED_S, Form, Heartbeat, set_up
-from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 PROTOCOL = 5

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import StepvadError, os_reason
-from stepvad.files.atomic import remove_leftovers
+from stepvad.files import remove_leftovers
 from stepvad.formats import read_clip, tracks, write_clip
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip, Pose, Track, tracks_of

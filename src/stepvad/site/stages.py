@@ -19,7 +19,7 @@ from functools import partial
 from typing import Literal, NoReturn, Protocol
 
 from stepvad.errors import StepvadError
-from stepvad.files.redaction import redact
+from stepvad.files import redact
 
 logger = logging.getLogger(__name__)
 PR_SET_NAME = 15

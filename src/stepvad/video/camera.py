@@ -18,7 +18,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 from stepvad.video.source import (
     BOUNDED,
     UNDECODED,

@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.codec import decode, encode
-from stepvad.errors import DataError, os_reason
-from stepvad.files import bounded, npyfile, statefile
-from stepvad.files.atomic import remove_leftovers, replacing
-from stepvad.files.temporary import temporary_directory
+from stepvad.errors import DataError, Progress, Report, os_reason, silent
+from stepvad.files import (
+    DAMAGED_SUFFIX,
+    read_arrays,
+    read_bounded,
+    remove_leftovers,
+    replacing,
+    set_aside,
+    temporary_directory,
+)
 from stepvad.poses import Clip, tracks_of
-from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
 from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.people import NOBODY, Boxes, People, PoseEstimator
@@ -338,7 +343,7 @@ class Parts:
                 hint="choose another output directory",
             ) from error
         try:
-            data = bounded.read(settings, most=MAX_BYTES)
+            data = read_bounded(settings, most=MAX_BYTES)
         except FileNotFoundError:
             with replacing(settings, DataError) as temporary:
                 temporary.write_bytes(encode(PartSettings({**origin})))
@@ -375,7 +380,7 @@ class Parts:
         for file in files:
             last = _last_frame(file)
             if last is None:
-                aside = statefile.set_aside(file)
+                aside = set_aside(file)
                 logger.warning("%s: damaged, its frames are left out; kept as %s", file, aside.name)
             else:
                 kept.append(file)
@@ -410,7 +415,7 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
 def remove_parts(directory: Path) -> None:
     """Remove a directory of parts; those that were set aside as damaged stay."""
     files = [*directory.iterdir()]
-    others = [file for file in files if statefile.DAMAGED not in file.name]
+    others = [file for file in files if DAMAGED_SUFFIX not in file.name]
     if len(others) == len(files):
         shutil.rmtree(directory)
         return
@@ -541,20 +546,20 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _content(file: Path) -> bytes:
     with _readable(file):
-        return bounded.read(file, most=MAX_BYTES)
+        return read_bounded(file, most=MAX_BYTES)
 
 
 def _last_frame(file: Path) -> FoundPeople | None:
     """The last frame of a part, None if it is damaged; raise `OSError` if it cannot be read."""
     try:
-        *_, last = _decoded(bounded.read(file, most=MAX_BYTES))
+        *_, last = _decoded(read_bounded(file, most=MAX_BYTES))
     except DAMAGED:
         return None
     return last
 
 
 def _decoded(content: bytes) -> Iterator[FoundPeople]:
-    part = npyfile.arrays(content, NAMES)
+    part = read_arrays(content, NAMES)
     # people lie one after the other; the rows of a frame end here
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from stepvad.errors import ModelFileError, os_reason
-from stepvad.files.atomic import PUBLIC, replacing
+from stepvad.files import PUBLIC, replacing
 
 DETECTOR, POSE = "yolox-nano", "rtmpose-s"
 """The default networks: small, and published by their authors."""

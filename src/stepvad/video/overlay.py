@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import skeletons
-from stepvad.errors import DataError, StepvadError
-from stepvad.files.atomic import replacing
+from stepvad.errors import DataError, Progress, Report, StepvadError, silent
+from stepvad.files import replacing
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.progress import Progress, Report, silent
 from stepvad.video.source import Footage, Image, pyav
 from stepvad.video.timeline import (
     ColourScale,

@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from stepvad.errors import ConfigError, DataError, os_reason
-from stepvad.files.redaction import HIDDEN, SECRET_NAME, redact
-from stepvad.files.secrets import secret_line
+from stepvad.files import HIDDEN, SECRET_NAME, redact, secret_line
 
 logger = logging.getLogger(__name__)
 

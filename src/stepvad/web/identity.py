@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, StepvadError
-from stepvad.files import statefile
+from stepvad.files import read_state, write_state
 from stepvad.site.accounts import TOKEN_USER, Accounts, Role, User, is_name
 from stepvad.site.settings.page import Web
 from stepvad.site.stages import Repeats, repeated
@@ -371,7 +371,7 @@ class Sessions:
             return {}
         lost = "all browsers must log in again"
         try:
-            found = statefile.read(self._file, SessionsFile, "sessions", most=MAX_FILE, lost=lost)
+            found = read_state(self._file, SessionsFile, "sessions", most=MAX_FILE, lost=lost)
         except (NewerVersionError, OSError) as error:
             logger.warning("sessions will not survive a restart: %s", error)
             self._file = None
@@ -384,7 +384,7 @@ class Sessions:
         if self._file is None:
             return
         try:
-            statefile.write(self._file, SessionsFile(sessions))
+            write_state(self._file, SessionsFile(sessions))
         except StepvadError as error:
             logger.warning("sessions will not survive a restart: %s", error)
 

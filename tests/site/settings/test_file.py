@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.files.secrets import secret
+from stepvad.files import secret
 from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings, token_of

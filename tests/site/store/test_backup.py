@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.site.app import exclusive_lock
 from stepvad.site.store.backup import restore
 from stepvad.site.store.events import Store

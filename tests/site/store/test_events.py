@@ -19,6 +19,7 @@ from stepvad.errors import DataError
 from stepvad.incidents.review import Review
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
+from stepvad.site.store.database import _connect
 from stepvad.site.store.events import Store
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
@@ -226,7 +227,7 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
 def test_pages_that_were_split_keep_no_copy_of_what_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = database._connect
+    connect = _connect
 
     def without_waiting_for_the_disk(path: Path) -> sqlite3.Connection:
         connection = connect(path)

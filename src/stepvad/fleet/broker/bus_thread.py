@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, UnavailableError
 from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import BusSettings

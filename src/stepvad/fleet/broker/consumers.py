@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nats.js import api  # noqa: TID253
 
 from stepvad.fleet.broker.bus import Delivery, Position, UnavailableError
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

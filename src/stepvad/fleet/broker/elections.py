@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from stepvad.fleet.broker.bus import ConflictError, UnavailableError
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 LEADER_S = 20.0
 """How long a command waits for a leader."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.files.secrets import secret
+from stepvad.files import secret
 from stepvad.fleet.settings import BusSettings, TlsFiles
 
 logger = logging.getLogger(__name__)

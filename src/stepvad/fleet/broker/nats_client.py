@@ -10,7 +10,7 @@ from nats.aio.client import Client, Srv  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 
 from stepvad.fleet.broker.login import Certificates
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 FIRST_S, LONGEST_S = 0.2, 3.0
 """First and longest wait between two attempts to reach the same broker."""

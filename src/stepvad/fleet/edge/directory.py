@@ -9,7 +9,7 @@ from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus
 from stepvad.fleet.places import Partition, Place, place_of
 from stepvad.fleet.subjects import Subjects
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import batch_of, encode
+from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
-from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

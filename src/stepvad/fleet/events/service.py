@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks
-from stepvad.files.secrets import secret
+from stepvad.files import secret
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.events.postgres import connect

@@ -21,8 +21,8 @@ from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tasks import end, rest, unless
 from stepvad.fleet.tracing import Journey, Tracing
+from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
-from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings

@@ -28,7 +28,7 @@ from stepvad.fleet.worker.outgoing import Checkpoint, OutgoingItem, OutgoingMess
 from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from stepvad.fleet.tenants import partitions_of
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
+from stepvad.retries import Backoff
 from stepvad.site.service import Watchdog
-from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -27,7 +27,7 @@ from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import BatchScorer, Work
 from stepvad.fleet.worker.shard import MOST_CAMERAS, Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import cores
+from stepvad import executors
 from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.model.folded import Blocks, Energies, Folded
@@ -106,7 +106,7 @@ def threads_of(threads: int | None) -> int:
         if threads < 1:
             raise ConfigError(f"threads: expected at least 1, got {threads}")
         return threads
-    return cores.threads_asked() or cores.usable()
+    return executors.threads_asked() or executors.usable_cores()
 
 
 def _library(engine: Engine) -> str:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError, StepvadError
-from stepvad.files.atomic import replacing
-from stepvad.files.temporary import temporary_directory
+from stepvad.files import replacing, temporary_directory
 from stepvad.model.folded import fold
 from stepvad.model.modelfile import Model
 from stepvad.model.runtime.engines import onnxruntime_run, openvino_run

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stepvad.errors import DataError, StepvadError
-from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.files import remove_leftovers, replacing
+from stepvad.retries import Backoff
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import SiteSettings
-from stepvad.supervision.backoff import Backoff
 from stepvad.video.people import People
 from stepvad.video.place_drawing import drawing_bytes, drawing_size
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.retries import Backoff
 from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.child_messages import (
@@ -30,7 +31,6 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import PoseSettings, SiteSettings
 from stepvad.site.stages import Repeats, repeated
-from stepvad.supervision.backoff import Backoff
 from stepvad.video.following import detect_and_recover
 from stepvad.video.networks import choose_engine
 from stepvad.video.people import LastPoses, People, PoseEstimator, open_estimator

@@ -15,13 +15,12 @@ from queue import SimpleQueue
 from typing import Literal
 from urllib.parse import urlsplit
 
-from stepvad import cores
-from stepvad.errors import DataError, MissingExtraError, StepvadError
-from stepvad.files.atomic import replacing
+from stepvad import executors
+from stepvad.errors import DataError, MissingExtraError, Report, StepvadError
+from stepvad.files import replacing
 from stepvad.formats import file_stem, tracks
 from stepvad.model import modelfile
 from stepvad.model.runtime import threads_of
-from stepvad.progress import Report
 from stepvad.video.camera import PREFIXES, Camera, Device, device_of
 from stepvad.video.extract import (
     Extraction,
@@ -314,7 +313,7 @@ def _finished(source: RecordingSource, settings: ExtractionSettings) -> Recordin
 def _jobs(sources: Sequence[RecordingSource], jobs: int | None) -> int:
     cameras = sum(isinstance(source, CameraSource) for source in sources)
     if jobs is None:
-        return max(min(len(sources), cores.usable()), cameras)
+        return max(min(len(sources), executors.usable_cores()), cameras)
     if jobs < cameras:
         raise StepvadError(
             f"jobs: expected at least {cameras}, one for each camera, got {jobs}",

@@ -14,13 +14,12 @@ from stepvad.calibration.footage import ScoredFootage
 from stepvad.calibration.promise import duration
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, Report, StepvadError, silent
 from stepvad.formats import read_clip
 from stepvad.incidents.events import find as find_events
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
 from stepvad.site.learning.recordings import (
     Amount,
     Recording,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from stepvad.codec import Count, decode
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.files import bounded, statefile
+from stepvad.files import is_unread, read_bounded, write_state
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.settings.sections import CURRENT, LEARNED, MODEL_NAME
 
@@ -51,13 +51,13 @@ class Learned:
 
     def write(self, directory: Path) -> None:
         """Write it beside the model."""
-        statefile.write(directory / FACTS, self)
+        write_state(directory / FACTS, self)
 
     @classmethod
     def read(cls, directory: Path) -> Learned:
         """Read what `write` wrote."""
         try:
-            data = bounded.read(directory / FACTS, most=MAX_BYTES)
+            data = read_bounded(directory / FACTS, most=MAX_BYTES)
             return decode(cls, data, "learned model")
         except (OSError, StepvadError) as error:
             raise DataError(
@@ -82,7 +82,7 @@ class Versions:
         try:
             return Learned.read(self.directory / CURRENT)
         except DataError as error:
-            if statefile.is_unread(error.__cause__):
+            if is_unread(error.__cause__):
                 raise
             return None
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 from stepvad.codec import Count, NewerVersionError
 from stepvad.errors import ConfigError, os_reason
-from stepvad.files import statefile
+from stepvad.files import read_state, write_state
 from stepvad.incidents.hours import WatchHours
 from stepvad.incidents.sink import DeliveryError
+from stepvad.retries import Backoff
 from stepvad.site.notify.sending import Target
 from stepvad.site.notify.words import NoticeWords, NotificationKind
 from stepvad.site.settings.page import NotifySettings
-from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import ChangeKind
@@ -145,7 +145,7 @@ class Notify:
     def _keep(self, plan: NotificationPlan) -> None:
         """Save the plan if it has changed."""
         if plan != self._plan:
-            statefile.write(self._file, plan)
+            write_state(self._file, plan)
             self._read_plan = plan
 
 
@@ -342,7 +342,7 @@ def load_plan(path: Path) -> NotificationPlan:
     Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
     """
     lost = "due messages are forgotten, and repeats and limits start afresh"
-    found = statefile.read(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
+    found = read_state(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
     return NotificationPlan() if found is None else found
 
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from stepvad.errors import ConfigError, DataError, MissingExtraError
-from stepvad.files import statefile
-from stepvad.files.atomic import replacing
+from stepvad.files import read_state, replacing, write_state
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.accounts import Accounts
@@ -332,11 +331,11 @@ class PushSubscriptions:
     def _read(self) -> list[PushSubscription]:
         """The browsers in the file; call it with the lock held, as a damaged file is set aside."""
         lost = "every browser must subscribe again"
-        found = statefile.read(self._file, _BrowsersFile, "browsers", most=MAX_BYTES, lost=lost)
+        found = read_state(self._file, _BrowsersFile, "browsers", most=MAX_BYTES, lost=lost)
         return [] if found is None else [*found.browsers]
 
     def _write(self, subscriptions: list[PushSubscription]) -> None:
-        statefile.write(self._file, _BrowsersFile(tuple(subscriptions)))
+        write_state(self._file, _BrowsersFile(tuple(subscriptions)))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

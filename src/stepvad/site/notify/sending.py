@@ -14,8 +14,7 @@ from urllib.parse import unquote
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.files.redaction import HIDDEN, redact
-from stepvad.files.secrets import secret
+from stepvad.files import HIDDEN, redact, secret
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.notify.sending_child import Answer, Task
 from stepvad.site.notify.words import Notice

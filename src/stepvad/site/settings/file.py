@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.files.redaction import redact
+from stepvad.files import redact
 from stepvad.site.settings.page import of_people
 from stepvad.site.settings.sections import (
     CameraSettings,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepvad.errors import ConfigError, os_reason
-from stepvad.files.atomic import replacing
+from stepvad.files import replacing
 from stepvad.site.checking import CameraPicture, CameraProblem, check, send_test, try_camera
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
 from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate

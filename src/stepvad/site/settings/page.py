@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from stepvad.errors import ConfigError
-from stepvad.files.secrets import is_reference
+from stepvad.files import is_reference
 from stepvad.site.accounts import Role
 from stepvad.site.settings.section import (
     NAME,

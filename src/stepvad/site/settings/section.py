@@ -14,8 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.files.redaction import SECRET_NAME
-from stepvad.files.secrets import is_reference
+from stepvad.files import SECRET_NAME, is_reference
 from stepvad.incidents.hours import WatchHours
 from stepvad.video.camera import device_of
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from stepvad.errors import DataError
 from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
+from stepvad.retries import Backoff
 from stepvad.site.notify.people import sink_names, target_of, words_of
 from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
 from stepvad.site.stages import Heartbeat
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import OutboxMessage
-from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.site.intake.status import CaptureState

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError, MissingExtraError
-from stepvad.files.secrets import secret
+from stepvad.files import secret
 from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.intake.load import LoadState

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from stepvad.codec import encode, to_plain
 from stepvad.errors import MissingExtraError, os_reason
-from stepvad.files.redaction import HIDDEN, redact
-from stepvad.files.secrets import secret
+from stepvad.files import HIDDEN, redact, secret
 from stepvad.incidents.sink import DeliveryError, RefusedError
 
 if TYPE_CHECKING:

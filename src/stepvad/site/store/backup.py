@@ -11,10 +11,8 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from stepvad.errors import DataError
-from stepvad.files import sqlitefile
-from stepvad.files.atomic import remove_leftovers
-from stepvad.files.temporary import temporary_directory
-from stepvad.site.store.database import EVENT_STORE, schema_of, store_error
+from stepvad.files import remove_leftovers, temporary_directory
+from stepvad.site.store.database import EVENT_STORE, is_empty_database, schema_of, store_error
 
 BEFORE = ".before-restore"
 """Suffix of the replaced store, which is kept; there is at most one."""
@@ -124,7 +122,7 @@ def _epochs(store: Path) -> dict[str, int]:
     try:
         address = f"{store.resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
-            if sqlitefile.is_empty(connection):
+            if is_empty_database(connection):
                 return {}
             EVENT_STORE.check(connection, store)
             rows = connection.execute("SELECT camera_key, last FROM epochs").fetchall()

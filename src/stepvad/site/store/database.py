@@ -10,12 +10,81 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from stepvad.errors import DataError, os_reason
-from stepvad.files import sqlitefile
-from stepvad.files.sqlitefile import Layout
+
+FILE_VERSION = 1
+"""Version of all layouts; a file of another version is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tables of one kind of file."""
+
+    what: str
+    """The kind in words, such as `an event store`."""
+    application_id: int
+    tables: str
+    """SQL that creates them."""
+    hint: str
+    """Remedy if a file is of another kind."""
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """Create the tables in an empty file, in the caller's transaction."""
+        for statement in self.tables.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {self.application_id}")
+        connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
+
+    def check(self, connection: sqlite3.Connection, path: Path | None, what: str = "") -> None:
+        """Raise `DataError` for another database or another version."""
+        what = what or self.what
+        (found,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if found != self.application_id:
+            raise DataError(f"{path}: expected {what}, got another SQLite database", hint=self.hint)
+        if version != FILE_VERSION:
+            raise DataError(
+                f"{path}: expected {what} of version {FILE_VERSION}, got {version}",
+                hint="install the version of stepvad that wrote it",
+            )
+
+
+def make_private(path: Path) -> None:
+    """Create a file, readable by its owner only; SQLite gives its log the same mode."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def connect_durably(path: Path | None, *, timeout_s: float) -> sqlite3.Connection:
+    """A durable connection that overwrites deleted rows; in memory without a path."""
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path,
+        timeout=timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def is_empty_database(connection: sqlite3.Connection) -> bool:
+    """Whether a file has neither tables nor a version."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return not tables and not version
+
 
 BUSY_S = 30.0
 """Timeout for the write lock."""
@@ -157,13 +226,13 @@ class Database:
                 hint="give the data directory of a site that has run",
             )
         try:
-            sqlitefile.make_private(self.path)
+            make_private(self.path)
             self._writer = _connect(self.path)
         except (sqlite3.DatabaseError, OSError) as error:
             raise store_error(self.path, "that can be opened", error) from error
         try:
             with self.write() as connection:
-                if sqlitefile.is_empty(connection):
+                if is_empty_database(connection):
                     EVENT_STORE.create(connection)
                 EVENT_STORE.check(connection, self.path)
         except BaseException:
@@ -345,4 +414,4 @@ def write_error(directory: Path) -> OSError | None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlitefile.connect(path, timeout_s=BUSY_S)
+    return connect_durably(path, timeout_s=BUSY_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError
-from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.files import remove_leftovers, replacing
 from stepvad.incidents.record import Record, camera_key, message
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, MOST_COUNTED, Search

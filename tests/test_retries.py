@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stepvad.supervision.backoff import Backoff
+from stepvad.retries import Backoff
 
 
 def test_waits_double_up_to_the_longest_and_are_cut_to_half_at_most() -> None:

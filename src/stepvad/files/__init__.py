@@ -1,1 +1,0 @@
-"""Safe file access: atomic writes, size-limited reads, secrets by reference."""

@@ -1,1 +1,0 @@
-"""Supervision of long-running work: stages and heartbeats, child processes, back-off, logs."""
