@@ -41,7 +41,7 @@ from stepvad.archive.storage import Directory, group_shards
 from stepvad.config import Runtime
 from stepvad.detector import Detector
 from stepvad.formats import read_clips
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 from studies.figures.timed_archive import Times
 from studies.simulated.archive import KINDS, Hour, Kind, write_model, write_poses
 from tests.archive.archives import contents

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepvad.config import Config
 from stepvad.evaluation.datasets import open_dataset
-from stepvad.windows import prepare
+from stepvad.windows.body import prepare
 
 POSES = 5000
 FEWEST = 4

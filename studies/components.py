@@ -16,7 +16,7 @@ import numpy as np
 
 from stepvad.config import Config
 from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.windows import cut_in_pieces
+from stepvad.windows.runs import cut_in_pieces
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 from studies import pictures

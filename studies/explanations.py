@@ -26,7 +26,9 @@ from stepvad.explain.explanation import attribute
 from stepvad.explain.words import rank
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
-from stepvad.windows import Windows, cut, place
+from stepvad.windows.body import place
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 from studies.limbs import Moved, move_limb

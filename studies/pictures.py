@@ -41,7 +41,7 @@ from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.plots.timeline import draw_timeline
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton
-from stepvad.windows import WindowIndex
+from stepvad.windows.runs import WindowIndex
 from studies import fits
 from studies.plots.curves import AxisLabels, Series, draw_curves
 from studies.plots.looks import OTHERS, LineStyle

@@ -44,7 +44,8 @@ from stepvad.model.runtime import Engine, available
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.plots import style
-from stepvad.windows import cut, standardise
+from stepvad.windows.body import standardise
+from stepvad.windows.runs import cut
 from studies.plots.looks import OTHERS
 
 COLUMNS = (

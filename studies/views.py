@@ -49,7 +49,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model.footage import BATCH, hold_out
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.windows import cut_in_pieces
+from stepvad.windows.runs import cut_in_pieces
 from studies import fits
 from studies.fits import Fits
 from studies.measures.event_recall import RATES, WatchedClip, recall, thresholds_at

@@ -17,7 +17,7 @@ from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime import Runtime
 from stepvad.skeletons import STEP18, Skeleton, of_size
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 
 CONFIG = Config(T=4, K=8, width=24, sigma_width=8, blocks=2, L=5, max_steps=30, ema_warmup=True)
 

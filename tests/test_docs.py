@@ -28,7 +28,7 @@ from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
 from stepvad.site.intake import demo
 from stepvad.site.settings.file import load
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 from tests.evaluation.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, check_output, pages, run, run_here
 from tests.video import graphs

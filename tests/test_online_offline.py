@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from stepvad import Clip, Config, Detector, Pose, Stream, Track, WindowScores
 from stepvad.errors import ConfigError, DataError
 from stepvad.skeletons import COCO17, of_size
-from stepvad.windows import Windows, cut
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 V = 5
 

@@ -19,7 +19,9 @@ from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
 from stepvad.skeletons import STEP18, of_size
 from stepvad.stream import Stream, update_all, update_each
-from stepvad.windows import Repairs, Windows, cut
+from stepvad.windows.body import Repairs
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 V = 3
 SKELETON = of_size(V)

@@ -24,8 +24,8 @@ from stepvad.model.modelfile import read_tensors, write_tensors
 from stepvad.model.surprise import Surprise, SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
-from stepvad.windows import cut
-from stepvad.windows.assembler import WindowAssembler
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.runs import cut
 from tests.cli.conftest import Command, stepvad
 
 __all__ = ["stepvad"]

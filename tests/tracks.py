@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
-from stepvad.windows import Windows, cut
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 Floats = NDArray[np.float32]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stepvad.skeletons import Skeleton
     from stepvad.stream import Stream, update_all
     from stepvad.video.tracker import Tracker
-    from stepvad.windows import Windows
+    from stepvad.windows.values import Windows
 
 __version__: str
 

@@ -25,8 +25,9 @@ from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Windows, cut_in_pieces
-from stepvad.windows.noise import measure_noise
+from stepvad.windows.body import measure_noise
+from stepvad.windows.runs import cut_in_pieces
+from stepvad.windows.values import Windows
 from stepvad.windows.views import amounts
 
 if TYPE_CHECKING:

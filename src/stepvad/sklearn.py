@@ -18,7 +18,7 @@ from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 
 try:
     from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin

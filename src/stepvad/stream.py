@@ -11,9 +11,9 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Repairs, Windows, prepare
-from stepvad.windows.assembler import WindowAssembler
-from stepvad.windows.values import CompletedWindows
+from stepvad.windows.body import Repairs, prepare
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.values import CompletedWindows, Windows
 
 
 class Stream:

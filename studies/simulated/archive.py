@@ -22,7 +22,8 @@ from stepvad.model.modelfile import Model, Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
-from stepvad.windows import Repairs, cut
+from stepvad.windows.body import Repairs
+from stepvad.windows.runs import cut
 from studies.mocap.bodies import coco17
 
 Kind = Literal["boxes", "mocap"]

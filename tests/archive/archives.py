@@ -13,7 +13,7 @@ from stepvad.model.modelfile import Model, Origin, write
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 
 def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> Path:

@@ -26,7 +26,7 @@ from stepvad.skeletons import COCO17
 from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions, FrameRange
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.networks import choose_engine
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 from tests.cli.conftest import Command
 from tests.video import graphs
 from tests.video.clips import (

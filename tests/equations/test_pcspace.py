@@ -15,7 +15,7 @@ from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.skeletons import COCO17, STEP18
-from stepvad.windows import standardise
+from stepvad.windows.body import standardise
 
 Floats = NDArray[np.float32]
 

@@ -23,7 +23,7 @@ from stepvad.model.scoring import (
     smooth_scored,
     standardise_energies,
 )
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 Floats = NDArray[np.float32]
 NAN = float("nan")

@@ -27,7 +27,9 @@ from stepvad.model.modelfile import Origin, read_tensors, write_tensors
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
-from stepvad.windows import Repairs, Windows, cut
+from stepvad.windows.body import Repairs
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 METHODS: tuple[Method, ...] = get_args(Method)
 TINY = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=3)

@@ -22,7 +22,7 @@ from stepvad.evaluation.runs import ExperimentRun
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Placement, Scores, WindowScores, person_scores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 from tests.cli.conftest import Command
 
 TRUTH = FrameLabels.all_counted([0, 0, 1, 1])

@@ -35,7 +35,7 @@ from stepvad.model.footage import score_clip
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 DISTANCE = Experiment(method="mahalanobis", config=TINY)

@@ -19,7 +19,7 @@ from stepvad.evaluation.protocol import Scorer
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from studies.mocap import bodies
 from studies.mocap.cameras import PinholeCamera
 from studies.mocap.dataset import Size, make

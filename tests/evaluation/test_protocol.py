@@ -37,7 +37,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 
 def scores(name: str, n_frames: int, rows: Iterable[tuple[int, int, float]]) -> Scores:

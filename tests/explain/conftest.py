@@ -6,7 +6,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
-from stepvad.windows import WindowIndex, clip_runs
+from stepvad.windows.runs import WindowIndex, clip_runs
 
 
 @pytest.fixture(scope="session")

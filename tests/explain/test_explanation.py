@@ -17,7 +17,8 @@ from stepvad.explain.explanation import Attribution, Explanation, attribute
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18
-from stepvad.windows import WindowIndex, Windows, cut
+from stepvad.windows.runs import WindowIndex, cut
+from stepvad.windows.values import Windows
 
 
 def taken_apart(

@@ -10,7 +10,8 @@ from stepvad.explain.explanation import attribute
 from stepvad.explain.words import rank
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import COCO17, STEP18, Skeleton
-from stepvad.windows import WindowIndex, standardise
+from stepvad.windows.body import standardise
+from stepvad.windows.runs import WindowIndex
 from studies.limbs import move_limb
 
 

@@ -17,7 +17,7 @@ from stepvad.explain import Explanation, explain, explain_event, ghosts
 from stepvad.explain.event import EventExplanation, explain_peak
 from stepvad.explain.explanation import attribute
 from stepvad.poses import Clip, Track
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 
 QUICK = Config(K=12, width=16, max_steps=40, learning_rate=4e-3, ema_warmup=True, clock=True)
 

@@ -17,7 +17,7 @@ from stepvad.incidents.events import Rules
 from stepvad.site.intake import demo
 from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from stepvad.cli import main
 from stepvad.detector import Detector
 from stepvad.model.scoring import WindowScores
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from tests.fleet.quiet import digests
 from tests.fleet.recorded_publishing import record_publishing
 

@@ -28,7 +28,7 @@ from stepvad.incidents.events import Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.quiet import assert_same, digests, quiet
 

@@ -22,7 +22,7 @@ from stepvad.skeletons import (
     WHOLEBODY133,
     Skeleton,
 )
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from tests.fleet.fleets import Script, script
 from tests.fleet.quiet import digests
 from tests.fleet.test_shard import deliveries, feed, heard, interleaved, models, shard_of, step

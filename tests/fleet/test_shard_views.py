@@ -11,7 +11,7 @@ from stepvad.detector import Detector
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.poses import Clip
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 from tests.fleet.fleets import script
 from tests.fleet.quiet import assert_same, digests, quiet
 from tests.fleet.test_shard import deliveries, feed, heard, interleaved, shard_of

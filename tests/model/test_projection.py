@@ -22,7 +22,7 @@ from stepvad.model.projection import Projected
 from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 
 CONFIG = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=6, batch_size=64)
 

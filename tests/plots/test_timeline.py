@@ -11,7 +11,7 @@ from stepvad import Scores, WindowScores
 from stepvad.errors import MissingExtraError
 from stepvad.plots import style
 from stepvad.plots.timeline import draw_timeline
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 
 @pytest.fixture

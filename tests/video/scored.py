@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 SIZE = (480, 360)
 N_FRAMES = 40

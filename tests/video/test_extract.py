@@ -32,7 +32,7 @@ from stepvad.video.extract import (
 )
 from stepvad.video.people import Boxes, People, PoseEstimator
 from stepvad.video.source import Image, footage_digest, open_footage
-from stepvad.windows import cut
+from stepvad.windows.runs import cut
 from tests.unreadable import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,

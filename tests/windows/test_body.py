@@ -1,6 +1,8 @@
-"""Joints that were not found are placed where a body has them."""
+"""Joints not found, jumps from body to body, noise, and standardised windows."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +11,211 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stepvad.config import Config
+from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
+from stepvad.model.footage import Footage
 from stepvad.poses import Clip, Track
-from stepvad.skeletons import BOX, COCO17, STEP18, convert
-from stepvad.windows import prepare
-from stepvad.windows.body import SMALLEST, body_of, extent
-from stepvad.windows.noise import measure_noise, noise_at
+from stepvad.skeletons import BOX, COCO17, STEP18, convert, of_size
+from stepvad.stream import Stream
+from stepvad.windows import runs
+from stepvad.windows.body import (
+    SMALLEST_EXTENT,
+    Repairs,
+    body_of,
+    extent,
+    jumped,
+    measure_noise,
+    noise_at,
+    place,
+    prepare,
+    standardise,
+)
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.runs import clip_runs, cut
+from stepvad.windows.values import Windows
+from tests.tracks import all_windows, clip_of, config, floats, random_track
+from tests.windows.test_sampling import V
+from tests.windows.test_views import crossing
+
+
+def test_a_window_is_centred_per_axis_and_divided_by_the_spread_of_y() -> None:
+    # x: 1 3 5 7, mean 4; y: 10 10 20 20, mean 15, standard deviation 5
+    x = floats(1, 3, 5, 7, 10, 10, 20, 20).reshape(1, 2, 2, 2)
+    got, flat = standardise(x, config(2))
+    expected = floats(-3 / 5, -1 / 5, 1 / 5, 3 / 5, -1, -1, 1, 1).reshape(1, 2, 2, 2)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert got.dtype == np.float32
+    assert flat.tolist() == [False]
+
+
+def test_mean_and_spread_run_over_joints_and_time_together() -> None:
+    x = np.random.default_rng(0).normal(300, 40, size=(5, 2, 7, 4)).astype(np.float32)
+    got, _ = standardise(x, config(4))
+    for before, after in zip(x.astype(np.float64), got, strict=True):
+        mean = [before[0].mean(), before[1].mean()]
+        expected = (before - np.reshape(mean, (2, 1, 1))) / before[1].std()
+        np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_standardised_windows_do_not_depend_on_place_and_distance() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 4)).astype(np.float32)
+    moved = x * np.float32(32) + np.reshape(floats(400, -250), (2, 1, 1))
+    np.testing.assert_allclose(
+        standardise(moved, config(4))[0], standardise(x, config(4))[0], atol=1e-4
+    )
+
+
+def test_placing_undoes_standardising() -> None:
+    keypoints = np.random.default_rng(0).normal(300, 40, size=(4, 5, 3, 2)).astype(np.float32)
+    settings = config(5)
+    x, _ = standardise(keypoints.transpose(0, 3, 2, 1), settings)
+    np.testing.assert_allclose(place(x, keypoints, settings), keypoints, rtol=1e-5)
+    larger = place(2 * x, keypoints, settings)
+    np.testing.assert_allclose(larger.mean(axis=(1, 2)), keypoints.mean(axis=(1, 2)), rtol=1e-4)
+    np.testing.assert_allclose(np.ptp(larger[..., 0]), 2 * np.ptp(keypoints[..., 0]), rtol=0.2)
+
+
+@pytest.mark.parametrize("point", [(0.0, 0.0), (100.3, 50.7), (-3.1, 1e6 / 7)])
+def test_a_window_without_any_spread_is_flat_and_stays_at_zero(
+    point: tuple[float, float],
+) -> None:
+    x = np.broadcast_to(np.reshape(floats(*point), (2, 1, 1)), (1, 2, 18, 12))
+    got, flat = standardise(x, config(12))
+    assert flat.tolist() == [True]
+    assert not got.any()
+
+
+def test_a_window_with_spread_in_x_alone_is_divided_by_the_floor() -> None:
+    x = floats(1, 3, 5, 7, 10, 10, 10, 10).reshape(1, 2, 4, 1)
+    got, flat = standardise(x, config(1, spread_floor=0.1))
+    spread_x = np.sqrt((9 + 1 + 1 + 9) / 4)
+    np.testing.assert_allclose(got[0, 0, :, 0], floats(-3, -1, 1, 3) / (0.1 * spread_x), rtol=1e-5)
+    assert not got[0, 1].any()
+    assert flat.tolist() == [True]
+
+
+def test_a_spread_just_above_the_floor_is_used_and_just_below_is_not() -> None:
+    x = np.zeros((2, 2, 2, 1), dtype=np.float32)
+    x[:, 0, :, 0] = (-100, 100)
+    x[0, 1, :, 0] = (-1.01, 1.01)
+    x[1, 1, :, 0] = (-0.99, 0.99)
+    got, flat = standardise(x, config(1, spread_floor=0.01))
+    assert flat.tolist() == [False, True]
+    assert got[0, 1, 1, 0] == 1
+    assert got[1, 1, 1, 0] == pytest.approx(0.99)
+    assert got[0, 0, 1, 0] == pytest.approx(100 / 1.01)
+    assert got[1, 0, 1, 0] == pytest.approx(100)
+
+
+def test_without_a_floor_a_level_window_is_finite() -> None:
+    x = floats(1, 3, 5, 7, 10, 10, 10, 10).reshape(1, 2, 4, 1)
+    got, flat = standardise(x, config(1, spread_floor=0.0))
+    assert np.isfinite(got).all()
+    assert flat.tolist() == [True]
+
+
+def test_standardising_leaves_the_poses_alone() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 4)).astype(np.float32)
+    before = x.copy()
+    standardise(x, config(4))
+    np.testing.assert_array_equal(x, before)
+
+
+def test_negative_zero_has_the_bits_of_zero() -> None:
+    x = floats(-1, 1, 0.0, -0.0, 5, 6, 7, 6, -2, 2, 0.0, 0.0, 5, 6, 7, 6).reshape(2, 2, 4, 1)
+    got, _ = standardise(x, config(1))
+    assert not np.signbit(got[got == 0]).any()
+
+
+def test_extreme_but_allowed_coordinates_stay_finite() -> None:
+    x = np.full((1, 2, 3, 2), 1e7, dtype=np.float32)
+    x[0, :, 0] = -1e7
+    x[0, :, 1, 0] = 1e-30
+    got, _ = standardise(x, config(2))
+    assert np.isfinite(got).all()
+
+
+def test_the_confidence_of_a_window_is_the_mean_over_joints_and_frames() -> None:
+    confidence = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]], dtype=np.float32)
+    track = Track(1, np.arange(3), random_track([0, 1, 2]).keypoints, confidence)
+    windows = all_windows(clip_of(track), config(2))
+    np.testing.assert_allclose(windows.c, [2.1 / 6, 3.9 / 6], rtol=1e-6)
+    assert windows.c.dtype == np.float32
+
+
+def test_nan_confidence_counts_as_zero_and_others_are_clipped_and_both_are_counted() -> None:
+    confidence = np.array([[0.5, np.nan, 2.0], [-1.0, 1.0, np.inf]], dtype=np.float32)
+    keypoints = np.ones((2, 3, 2), dtype=np.float32)
+    before = confidence.copy()
+    _, mean, counts = prepare(keypoints, confidence, of_size(3), of_size(3))
+    np.testing.assert_allclose(mean, [(0.5 + 0 + 1) / 3, (0 + 1 + 1) / 3], rtol=1e-6)
+    assert counts == Repairs(poses=2, nan_confidences=1, clipped_confidences=3)
+    np.testing.assert_array_equal(confidence, before)
+
+
+def test_confidences_of_zero_and_one_are_in_range() -> None:
+    _, _, counts = prepare(
+        np.ones((1, 2, 2), np.float32), np.array([[0, 1]], np.float32), of_size(2), of_size(2)
+    )
+    assert counts == Repairs(poses=1)
+
+
+def test_a_missing_joint_goes_to_the_middle_of_the_others() -> None:
+    keypoints = np.array([[[0, 0], [10, 20], [30, 60]]], dtype=np.float32)
+    before = keypoints.copy()
+    moved, _, counts = prepare(keypoints, floats(0, 0.5, 0.9)[None], of_size(3), of_size(3))
+    np.testing.assert_array_equal(moved, [[[20, 40], [10, 20], [30, 60]]])
+    assert counts.missing_joints == 1
+    np.testing.assert_array_equal(keypoints, before)
+
+
+@pytest.mark.parametrize(
+    ("point", "confidence"), [((0, 0), 0.1), ((0, 1), 0.0), ((5, 0), 0.0), ((-3, 4), 0.0)]
+)
+def test_a_joint_is_missing_only_at_the_origin_with_confidence_zero(
+    point: tuple[float, float], confidence: float
+) -> None:
+    keypoints = np.array([[point, (10, 20)]], dtype=np.float32)
+    kept, _, counts = prepare(keypoints, floats(confidence, 1)[None], of_size(2), of_size(2))
+    np.testing.assert_array_equal(kept, keypoints)
+    assert counts.missing_joints == 0
+
+
+def test_a_joint_at_the_origin_with_nan_confidence_is_missing() -> None:
+    keypoints = np.array([[[0, 0], [10, 20]]], dtype=np.float32)
+    moved, _, counts = prepare(keypoints, floats(np.nan, 1)[None], of_size(2), of_size(2))
+    np.testing.assert_array_equal(moved[0, 0], [10, 20])
+    assert (counts.missing_joints, counts.nan_confidences) == (1, 1)
+
+
+def test_a_pose_without_any_joint_stays_at_the_origin() -> None:
+    keypoints = np.zeros((1, 4, 2), dtype=np.float32)
+    moved, mean, counts = prepare(keypoints, np.zeros((1, 4), np.float32), of_size(4), of_size(4))
+    assert not moved.any()
+    assert mean.tolist() == [0]
+    assert counts.missing_joints == 4
+
+
+def test_the_neck_is_the_mean_of_the_shoulders_in_place_and_confidence() -> None:
+    rng = np.random.default_rng(0)
+    keypoints = rng.normal(300, 50, size=(4, 17, 2)).astype(np.float32)
+    confidence = rng.uniform(size=(4, 17)).astype(np.float32)
+    moved, mean, _ = prepare(keypoints, confidence, COCO17, STEP18)
+    assert moved.shape == (4, 18, 2)
+    np.testing.assert_allclose(moved[:, 1], (keypoints[:, 5] + keypoints[:, 6]) / 2, rtol=1e-6)
+    with_neck = confidence.sum(axis=1) + (confidence[:, 5] + confidence[:, 6]) / 2
+    np.testing.assert_allclose(mean, with_neck / 18, rtol=1e-5)
+
+
+def test_a_missing_shoulder_does_not_pull_the_neck_to_the_origin() -> None:
+    keypoints = np.full((1, 17, 2), 100, dtype=np.float32)
+    keypoints[0, 5] = 0
+    confidence = np.ones((1, 17), dtype=np.float32)
+    confidence[0, 5] = 0
+    moved, _, _ = prepare(keypoints, confidence, COCO17, STEP18)
+    np.testing.assert_allclose(moved, 100, rtol=1e-6)
+
 
 BODY = body_of(COCO17)
 
@@ -85,7 +285,7 @@ def test_a_joint_that_is_alone_gets_the_mean_body_around_it() -> None:
     assert BODY is not None
     found = np.zeros((1, 17), np.bool_)
     found[0, 3] = True
-    around = fill(np.zeros((1, 17, 2), np.float32), found)[0] / SMALLEST
+    around = fill(np.zeros((1, 17, 2), np.float32), found)[0] / SMALLEST_EXTENT
     np.testing.assert_allclose(around, BODY.mean - BODY.mean[3], atol=1e-5)
 
 
@@ -163,3 +363,172 @@ def test_settings_that_weigh_joints_settle_them(poses: NDArray[np.float32]) -> N
     assert not np.array_equal(settled[:, 9], shaken[:, 9])
     with pytest.raises(ConfigError, match="noise"):
         Config(noise=noise)
+
+
+MOTION = Config(T=8, least=2, K=2, view="motion", split_jumps=True, fps=10.0)
+SECOND = np.ones(1)
+
+
+def moved(track: Track, rows: slice, by: float, growth: float = 1.0) -> Clip:
+    """A clip of the track, some of whose poses are somewhere else and larger."""
+    there = track.keypoints.copy()
+    middle = there[rows].mean(axis=(1, 2), keepdims=True)
+    there[rows] = (there[rows] - middle) * np.float32(growth) + middle + np.float32(by)
+    moved = Track(track.id, track.frames, there, track.confidence)
+    return Clip("x", 10.0, int(track.frames[-1]) + 1, (moved,), of_size(V))
+
+
+def body(at: float = 0.0, size: float = 1.0) -> np.ndarray:
+    """One pose of a body with a spread of `size`, `(1, V, 2)`."""
+    rng = np.random.default_rng(0)
+    pose = rng.standard_normal((1, V, 2))
+    pose -= pose.mean(axis=1, keepdims=True)
+    pose *= size / np.sqrt(np.square(pose).sum(axis=2).mean())
+    return (pose + np.array([at, 0])).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at", "size", "is_other"),
+    [
+        (0.0, 0.9, 1.0, False),
+        (0.0, 1.1, 1.0, True),
+        (1.0, 3.9, 1.0, False),
+        (1.0, 4.1, 1.0, True),
+        (0.0, 0.0, 1.4, False),
+        (0.0, 0.0, 1.5, True),
+        (0.0, 0.0, 0.65, True),
+        (1.0, 0.0, 1.5, False),
+        (1.0, 0.0, 2.0, True),
+    ],
+)
+def test_who_moves_or_grows_too_much_is_somebody_else(
+    seconds: float, at: float, size: float, *, is_other: bool
+) -> None:
+    assert jumped(body(), body(at, size), seconds * SECOND).tolist() == [is_other]
+
+
+def test_a_track_begins_again_where_its_body_jumps() -> None:
+    (track,) = crossing((3.0, -1.0)).tracks
+    steady, _ = cut(moved(track, slice(0), 0.0), MOTION, of_size(V))
+    index, counts = cut(moved(track, slice(0, 4), 300.0), MOTION, of_size(V))
+    assert counts.jumps == 1
+    last = index.windows(slice(None)).x[-1:]
+    np.testing.assert_allclose(last[:, :, 0], steady.windows(slice(None)).x[-1:, :, 0], atol=1e-5)
+    plain, none = cut(
+        moved(track, slice(0, 4), 300.0), replace(MOTION, split_jumps=False), of_size(V)
+    )
+    assert none.jumps == 0
+    assert np.abs(plain.windows(slice(None)).x[-1:, :, 0]).max() > 3
+
+
+def test_one_pose_of_somebody_else_gives_no_window_with_both() -> None:
+    (track,) = crossing((3.0, -1.0)).tracks
+    index, counts = cut(moved(track, slice(4, 5), 300.0), MOTION, of_size(V))
+    assert counts.jumps == 2
+    assert index.frame.tolist() == [1, 2, 3, 6, 7]
+    speed = np.abs(index.windows(slice(None)).x[:, :, 0, 0])
+    assert speed.max() < 1
+
+
+def test_a_body_that_swells_at_once_is_another_one() -> None:
+    (track,) = crossing((0.0, 0.0)).tracks
+    index, counts = cut(moved(track, slice(4, 8), 0.0, growth=1.6), MOTION, of_size(V))
+    assert counts.jumps == 1
+    growth = index.windows(slice(None)).x[:, 0, 1, 0]
+    np.testing.assert_allclose(growth, 0, atol=1e-5)
+
+
+def test_parts_of_any_size_have_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (track,) = crossing((3.0, -1.0)).tracks
+    clip = moved(track, slice(3, 4), 300.0)
+    whole, _ = cut(clip, MOTION, of_size(V))
+    monkeypatch.setattr(runs, "PIECE", 1)
+    pieces = [*clip_runs(clip, MOTION, of_size(V))]
+    assert sum((one for _, one in pieces), Repairs()).jumps == 0, "without a rate nobody looks"
+    parts, counts = cut(clip, MOTION, of_size(V))
+    assert counts.jumps == 2
+    np.testing.assert_array_equal(parts.frame, whole.frame)
+
+
+@pytest.mark.parametrize("own", [10.0, 25.0, None])
+@pytest.mark.parametrize("stated", [10.0, None])
+@pytest.mark.parametrize("clock", [False, True])
+@pytest.mark.parametrize("by", [300.0, 14.0])  # 14 pixels along both axes: 1.2 sizes of the body
+def test_a_fit_cuts_the_windows_that_are_scored(
+    own: float | None, stated: float | None, by: float, *, clock: bool
+) -> None:
+    (track,) = crossing((0.0, 0.0), n=40).tracks
+    clip = replace(moved(track, slice(17, 40), by), fps=own)
+    config = replace(MOTION, fps=stated, clock=clock)
+    if clock and stated:
+        clip = replace(clip, fps=stated)
+    footage = Footage.read([clip, clip], config)
+    index, counts = cut(clip, footage.config, of_size(V))
+    assert footage.counts.jumps == 2 * counts.jumps
+    assert counts.jumps == (by == 300 or 10 not in (own, stated))
+    scored = index.windows(slice(None)).x
+    np.testing.assert_array_equal(
+        footage.index.windows(slice(None)).x, np.tile(scored, (2, 1, 1, 1))
+    )
+
+
+def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
+    (track,) = crossing((0.0, 0.0), n=40).tracks
+    calm, quick = (replace(moved(track, slice(17, 40), by), fps=20.0) for by in (0.0, 300.0))
+    footage = Footage.read([replace(calm, fps=10.0), quick], replace(MOTION, clock=True))
+    assert footage.counts.jumps == 1
+    numbers = footage.index.windows(slice(None)).x[:, :, 0, 0]
+    np.testing.assert_allclose(numbers, 0, atol=1e-5)
+
+
+def test_what_is_usual_of_a_motion_is_taken_from_no_jump() -> None:
+    tracks = [crossing((speed, 0.5), n=300).tracks[0] for speed in (1.0, 2.0, 3.0, 4.0)]
+    config = Config(K=1, width=16, max_steps=2, ema_warmup=True).with_views(("pose", "motion"), 10)
+    fastest = []
+    for by in (0.0, 300.0):
+        clips = [moved(track, slice(150, 300), by) for track in tracks]
+        views = Detector.fit(clips, config).model.views
+        fastest.append([view.usual[0, -1] for view in views if view.usual is not None])
+    assert len(fastest[0]) == 2
+    np.testing.assert_allclose(fastest[1], fastest[0], rtol=0.05)
+
+
+def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:
+    config = replace(small_model.config, split_jumps=True)
+    detector = Detector(replace(small_model.model, config=config))
+    rng = np.random.default_rng(1)
+    shape = rng.normal(0, 20, (17, 2)).astype(np.float32)
+    where = np.repeat([0, 500, 0], [20, 1, 30])[:, None, None]
+    track = Track(3, np.arange(51), shape + where.astype(np.float32), np.ones((51, 17), np.float32))
+    clip = Clip("x", 25.0, 51, (track,))
+    stream = Stream(detector, fps=25.0)
+    frames = [
+        at for slot, poses in clip.by_frame() for at in stream.push(slot, poses).frame.tolist()
+    ]
+    index, counts = cut(clip, config, detector.skeleton)
+    assert frames == index.frame.tolist()
+    assert counts.jumps == stream.counts.jumps == 2
+    assembler = WindowAssembler(config, detector.skeleton, 25.0)
+    at, who = np.arange(51), np.full(51, 3)
+    found = assembler.push(0 * at, at, who, track.keypoints, track.confidence)
+    assert [frame for windows, _ in found for frame in windows.frame.tolist()] == frames
+
+
+def test_a_jump_that_is_taken_back_leaves_no_trace(small_model: Detector) -> None:
+    config = replace(small_model.config, split_jumps=True)
+    last, sure = config.T - 1, np.ones((1, 17), np.float32)
+    shape = np.random.default_rng(1).normal(0, 20, (1, 17, 2)).astype(np.float32)
+
+    def push(assembler: WindowAssembler, frame: int, at: float) -> list[Windows]:
+        own = np.array([0]), np.array([frame]), np.array([3])
+        return [w for w, _ in assembler.push(*own, shape + np.float32(at + frame), sure)]
+
+    steady, disturbed = (WindowAssembler(config, small_model.skeleton, 25.0) for _ in range(2))
+    for frame in range(last):
+        assert not push(steady, frame, 0)
+        assert not push(disturbed, frame, 0)
+    mark = disturbed.mark()
+    assert not push(disturbed, last, 500), "somebody else"
+    disturbed.undo(mark)
+    (expected,), (found,) = push(steady, last, 0), push(disturbed, last, 0)
+    np.testing.assert_array_equal(found.x, expected.x)

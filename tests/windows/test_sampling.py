@@ -16,9 +16,11 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
-from stepvad.windows import Sampling, Windows, cut, sampling
-from stepvad.windows.assembler import WindowAssembler
+from stepvad.windows import Sampling, sampling
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.runs import cut
 from stepvad.windows.sampling import at_rate, rate_note
+from stepvad.windows.values import Windows
 
 V = 3
 RATES = (4.0, 9.0, 10.0, 12.0, 25.0, 30.0)

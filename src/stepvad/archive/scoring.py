@@ -45,9 +45,9 @@ from stepvad.model import modelfile
 from stepvad.model.footage import BATCH
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 from stepvad.site.service import limited_memory
-from stepvad.windows import Repairs, Sampling, WindowIndex
-from stepvad.windows.cutting import in_pieces
-from stepvad.windows.runs import runs_of
+from stepvad.windows import Sampling
+from stepvad.windows.body import Repairs
+from stepvad.windows.runs import WindowIndex, in_pieces, runs_of
 from stepvad.windows.sampling import is_resampled, rate_note
 
 MEGABYTE = 1_000_000

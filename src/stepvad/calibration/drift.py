@@ -13,7 +13,7 @@ from stepvad.errors import DataError, Report, silent
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 BLOCK_S = 30.0
 """Footage is compared in blocks of this many seconds: windows of one person are too similar."""

@@ -273,7 +273,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
 
 def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     from stepvad.detector import Detector
-    from stepvad.windows import view_shape
+    from stepvad.windows.views import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
     weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"

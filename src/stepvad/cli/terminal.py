@@ -21,7 +21,7 @@ from stepvad.errors import MissingExtraError, Progress, Report, StepvadError
 from stepvad.files import replacing
 
 if TYPE_CHECKING:
-    from stepvad.windows import Repairs
+    from stepvad.windows.body import Repairs
 
 ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

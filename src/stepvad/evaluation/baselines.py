@@ -21,7 +21,7 @@ from stepvad.model.scoring import Scores, WindowScores, anomaly_score
 from stepvad.model.tensors import check_tensor
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 __all__ = [
     "DistanceDetector",

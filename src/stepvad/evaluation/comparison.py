@@ -31,7 +31,7 @@ from stepvad.executors import Executor
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Placement, Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 if TYPE_CHECKING:
     from stepvad.evaluation.runs import SweepPlace

@@ -18,7 +18,7 @@ from stepvad.evaluation.datasets import SMOOTHING, Dataset, Reader, Split, open_
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 State = TypeVar("State")
 Entry = TypeVar("Entry", "CustomMethod[Any]", "CustomDataset")

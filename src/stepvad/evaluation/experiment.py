@@ -29,7 +29,7 @@ from stepvad.model.footage import score_clip
 from stepvad.model.runtime import choose
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 logger = logging.getLogger(__name__)
 RATED_EVERY = 4

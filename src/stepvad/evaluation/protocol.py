@@ -20,7 +20,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 ScorerName = Literal["detector", Trivial]
 Selection = Literal["all", "covered", "one-person"]

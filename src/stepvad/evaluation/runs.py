@@ -27,7 +27,7 @@ from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 try:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from stepvad.evaluation.datasets import Dataset
 from stepvad.model import scoring
 from stepvad.model.scoring import Placement, Scores
 from stepvad.poses import Clip
-from stepvad.windows import Run, clip_runs
+from stepvad.windows.runs import Run, clip_runs
 
 logger = logging.getLogger(__name__)
 

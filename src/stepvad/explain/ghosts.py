@@ -9,8 +9,7 @@ from stepvad.detector import Detector
 from stepvad.explain.words import parts_of
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
-from stepvad.windows import view_shape
-from stepvad.windows.views import MEANINGS, numbers
+from stepvad.windows.views import MEANINGS, numbers, view_shape
 
 GOAL = 0.0
 """End of a descent: at or below the mean energy of the training windows at every scale."""

@@ -18,8 +18,10 @@ from stepvad.explain.words import MENTIONED, MOST_PARTS, Finding, ViewedNumbers,
 from stepvad.model.modelfile import ViewModel
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Sampling, Windows, place, view_shape
-from stepvad.windows.views import MEANINGS, numbers
+from stepvad.windows import Sampling
+from stepvad.windows.body import place
+from stepvad.windows.values import Windows
+from stepvad.windows.views import MEANINGS, numbers, view_shape
 
 MENTIONED_VIEW = 0.15
 """Smallest share of the score for a kind of view to be mentioned; the first always is."""

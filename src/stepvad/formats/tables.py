@@ -36,7 +36,7 @@ from stepvad.formats.tracks import (
 )
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, PoseRows
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 
 FORMAT = 1
 """Version of the score format."""

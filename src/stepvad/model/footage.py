@@ -16,8 +16,11 @@ from stepvad.model.modelfile import Origin
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Repairs, Run, Sampling, WindowIndex, Windows, clip_runs, cut_in_pieces
+from stepvad.windows import Sampling
+from stepvad.windows.body import Repairs
+from stepvad.windows.runs import Run, WindowIndex, clip_runs, cut_in_pieces
 from stepvad.windows.sampling import at_rate
+from stepvad.windows.values import Windows
 from stepvad.windows.views import measure_pace
 
 HELD_OUT = 4

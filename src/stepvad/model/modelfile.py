@@ -27,8 +27,8 @@ from stepvad.model.rankings import ranking_tensors, read_ranking, read_usual
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import check_positive, checked
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Repairs, view_shape
-from stepvad.windows.pace import Pace
+from stepvad.windows.body import Repairs
+from stepvad.windows.views import Pace, view_shape
 
 FORMAT = 1
 """Version of the file format."""

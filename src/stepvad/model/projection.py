@@ -15,7 +15,7 @@ from stepvad.errors import Progress, Report, silent
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.skeletons import Skeleton
-from stepvad.windows import view_shape
+from stepvad.windows.views import view_shape
 
 KEPT_BYTES = 1 << 30
 """Projected training windows are kept if they need no more memory than this."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad.config import Aggregation
-from stepvad.windows import Repairs
+from stepvad.windows.body import Repairs
 from stepvad.windows.values import UNSTATED, all_seen, unstated
 
 WHOLE = np.empty(0, np.int64)

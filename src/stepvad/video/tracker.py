@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
 from stepvad.video.people import Float32s, People, iou, pose_overlap
-from stepvad.windows.bodies import Bodies, jumped
+from stepvad.windows.body import Bodies, jumped
 
 FRAME_S = 0.1
 """Time between frames if the caller does not give it."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
-from stepvad.windows.bodies import jumped
-from stepvad.windows.gaps import PoseArrays
+from stepvad.windows.body import jumped
+from stepvad.windows.values import PoseArrays
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from operator import add, attrgetter
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -13,34 +12,8 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.skeletons import Skeleton
-from stepvad.windows.bodies import Bodies
+from stepvad.windows.body import Bodies
 from stepvad.windows.views import look, view_shape
-
-
-@dataclass(frozen=True, slots=True)
-class Repairs:
-    """Counts of repairs made between poses and windows; nothing is repaired silently."""
-
-    poses: int = 0
-    """Poses read."""
-    nan_confidences: int = 0
-    """Confidences that were NaN and count as 0."""
-    clipped_confidences: int = 0
-    """Confidences outside [0, 1], clipped."""
-    missing_joints: int = 0
-    """Joints at (0, 0) with confidence 0, placed by the pose's other joints."""
-    filled_poses: int = 0
-    """Poses interpolated inside a gap of at most T frames."""
-    short_runs: int = 0
-    """Runs with fewer than T frames, which yield no window."""
-    jumps: int = 0
-    """Tracks that went over to another body and begin again there."""
-
-    def __add__(self, other: Repairs) -> Repairs:
-        """Add the counts of both."""
-        # dataclasses.astuple deep-copies: too slow for a stream, which adds on every frame
-        return Repairs(*map(add, _each_count(self), _each_count(other)))
-
 
 UNSTATED = np.empty(0, np.float32)
 """Stands for a share of seen poses that was not given: all of them."""
@@ -49,9 +22,6 @@ UNSTATED = np.empty(0, np.float32)
 def unstated() -> NDArray[np.float32]:
     """The default of a share of seen poses."""
     return UNSTATED
-
-
-_each_count = attrgetter(*(field.name for field in fields(Repairs)))
 
 
 class CompletedWindows(NamedTuple):
@@ -240,3 +210,7 @@ class ViewWindows:
         place[self.rows] = np.arange(len(self.rows))
         own = place[rows]
         return ViewWindows(np.flatnonzero(own >= 0), self.windows.part(own[own >= 0]))
+
+
+PoseArrays = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Keypoints `(n, V, 2)` and mean confidence `(n,)`."""

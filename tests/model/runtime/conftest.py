@@ -11,7 +11,8 @@ from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
-from stepvad.windows import Windows, cut
+from stepvad.windows.runs import cut
+from stepvad.windows.values import Windows
 
 QUICK = replace(Config.short(), K=24, width=128, sigma_width=32, max_steps=60)
 KINDS = {

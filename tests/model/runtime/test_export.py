@@ -24,7 +24,8 @@ from stepvad.model.runtime import usable
 from stepvad.model.runtime.export import export, probes
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, STEP18, Skeleton
-from stepvad.windows import Windows, standardise
+from stepvad.windows.body import standardise
+from stepvad.windows.values import Windows
 from tests.pages import ROOT
 
 Trained = Callable[..., Detector]

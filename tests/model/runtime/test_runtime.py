@@ -21,7 +21,7 @@ from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.model import runtime
 from stepvad.model.folded import ROWS
 from stepvad.model.runtime import ENGINES, Engine, choose, threads_of, usable
-from stepvad.windows import Windows
+from stepvad.windows.values import Windows
 
 HERE = [engine for engine in ENGINES if usable(engine)]
 FLOAT32 = [engine for engine in HERE if "-" not in engine]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from stepvad.fleet.settings import ModelSettings
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.site.models import Loaded, Models
-from stepvad.windows.assembler import check_online
+from stepvad.windows.live import check_online
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from stepvad.incidents.events import ChangeKind, Rules
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows import Sampling
-from stepvad.windows.assembler import WindowAssembler
+from stepvad.windows.live import WindowAssembler
 
 logger = logging.getLogger(__name__)
 

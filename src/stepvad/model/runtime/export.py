@@ -17,7 +17,7 @@ from stepvad.model.runtime.engines import onnxruntime_run, openvino_run
 from stepvad.model.runtime.graph import Graph, Shape, add_blocks
 from stepvad.model.runtime.telemetry import import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.windows.standardise import ROUNDING, standardise
+from stepvad.windows.body import ROUNDING, standardise
 
 PROBES = 256
 """Windows that a new file is tested on."""

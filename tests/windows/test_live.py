@@ -14,8 +14,8 @@ from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Pose
 from stepvad.stream import Stream
-from stepvad.windows import Windows
-from stepvad.windows.assembler import WindowAssembler
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.values import Windows
 
 Row = tuple[int, int, int, bytes, float, float, int]
 

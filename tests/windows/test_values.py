@@ -15,8 +15,10 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
-from stepvad.windows import Sampling, Windows, cut, cut_in_pieces, runs
-from stepvad.windows.assembler import WindowAssembler
+from stepvad.windows import Sampling, runs
+from stepvad.windows.live import WindowAssembler
+from stepvad.windows.runs import cut, cut_in_pieces
+from stepvad.windows.values import Windows
 
 V = 3
 ONE = Config(T=5, K=2, clock=True, fps=10.0)

@@ -13,18 +13,16 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows.gaps import PoseArrays, ends_run, fill_gaps
-from stepvad.windows.prepare import prepare
+from stepvad.windows.body import prepare
+from stepvad.windows.runs import ends_run, fill_gaps
 from stepvad.windows.sampling import Sampling
-from stepvad.windows.values import CompletedWindows, Windows
+from stepvad.windows.values import CompletedWindows, PoseArrays, Windows
 
 AT_ONCE = 512
 """Largest number of windows cut at once; they fit into the processor's caches."""
 
-
 NEVER = -(2**62)
 """Latest frame of a track without poses."""
-
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
