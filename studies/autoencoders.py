@@ -25,10 +25,10 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import Report
 from stepvad.evaluation import CustomMethod, Dataset, MethodResult, compare, open_dataset
-from stepvad.model import projection
-from stepvad.model.denormals import flushed
+from stepvad.model import footage
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
+from stepvad.model.training import flushed
 from stepvad.poses import Clip
 from studies import fits
 
@@ -79,7 +79,7 @@ def custom(
     def fit(clips: Iterable[Clip]) -> Detector:
         strange = [clip for clip, _ in dataset.validation_clips()] if anomalies else None
         space = partial(encoder, variational=kind == "VAE")
-        own = mock.patch.object(projection, "fit_space", space)
+        own = mock.patch.object(footage, "fit_space", space)
         with own if kind != "PCA" else mock.MagicMock():
             return Detector.fit(clips, config, projection_clips=strange)
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.model.runtime.engines import RunGraph
+from stepvad.model.engines import RunGraph
 from stepvad.video.extract import MIN_CONFIDENCE
 from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, choose_engine, open_network

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stepvad import Detector
 from stepvad.config import Engine
-from stepvad.model.runtime import usable
+from stepvad.model.engines import usable
 from studies.speed import TimedSubject, raw_windows
 
 PEOPLE = (50, 100)

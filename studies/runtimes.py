@@ -24,7 +24,7 @@ from stepvad.detector import Detector
 from stepvad.errors import Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.model.runtime import available
+from stepvad.model.engines import available
 
 COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "seconds")
 

@@ -38,10 +38,9 @@ from stepvad.detector import Detector
 from stepvad.errors import Progress, Report, StepvadError, silent
 from stepvad.evaluation.walkers import make_clips
 from stepvad.files import replacing, temporary_directory
+from stepvad.model.engines import Engine, available, import_onnxruntime, import_openvino
 from stepvad.model.folded import Folded
 from stepvad.model.modelfile import Model
-from stepvad.model.runtime import Engine, available
-from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.plots import style
 from stepvad.windows.body import standardise
@@ -366,11 +365,11 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
         case "numpy":
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
         case "onnxruntime":
-            from stepvad.model.runtime.engines import onnxruntime_run
+            from stepvad.model.engines import onnxruntime_run
 
             run = onnxruntime_run(products_model(folded), threads)
         case "openvino" | "openvino-bfloat16" as engine:
-            from stepvad.model.runtime.engines import openvino_run
+            from stepvad.model.engines import openvino_run
 
             run = openvino_run(
                 products_model(folded), threads, bfloat16=engine == "openvino-bfloat16"
@@ -380,7 +379,7 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
 
 def products_model(folded: Folded) -> bytes:
     """Only the large products of the network: an upper bound on the speed of an engine."""
-    from stepvad.model.runtime.graph import Graph
+    from stepvad.model.graph import Graph
 
     graph = Graph()
     rows = "rows"

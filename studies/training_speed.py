@@ -21,10 +21,8 @@ import torch
 from stepvad.config import Compute, Config
 from stepvad.evaluation.walkers import make
 from stepvad.model import dsm
-from stepvad.model.footage import Footage
-from stepvad.model.gradient import fastest
-from stepvad.model.projection import Projected, fit_space
-from stepvad.model.training import TrainingState, ema_decay, update_ema
+from stepvad.model.footage import Footage, Projected, fit_space
+from stepvad.model.training import TrainingState, ema_decay, fastest_gradient, update_ema
 
 WARM_UP = 40
 """Steps before the first that counts: trained weights make denormals, fresh ones do not."""
@@ -64,7 +62,7 @@ def step(
 ) -> Callable[[], object]:
     """One whole step of a training of its own; without `compute`, differentiating twice."""
     state = TrainingState.start(config)
-    gradient = None if compute is None else fastest(config, compute, n_steps=0)
+    gradient = None if compute is None else fastest_gradient(config, compute, n_steps=0)
     sigmas = torch.tensor(config.sigmas, dtype=torch.float32)
 
     def run() -> None:

@@ -13,9 +13,9 @@ from stepvad import Clip, Config, Detector, Track
 from stepvad.config import Compute
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.engines import Runtime
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.runtime import Runtime
 from stepvad.skeletons import STEP18, Skeleton, of_size
 from stepvad.windows.runs import cut
 
@@ -194,7 +194,7 @@ def test_the_best_epoch_by_a_callers_own_measure_is_kept(walkers: list[Clip]) ->
 def test_a_runtime_that_cannot_score_here_is_refused_before_the_clips_are_read(
     runtime: Runtime, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepvad.model.runtime._has_bfloat16", lambda *_: False)
+    monkeypatch.setattr("stepvad.model.engines._has_bfloat16", lambda *_: False)
     stages: list[str] = []
     with pytest.raises(ConfigError, match=f"runtime: {words}"):
         Detector.fit(
@@ -217,7 +217,7 @@ def test_windows_too_many_to_keep_are_projected_when_they_are_needed(
     walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Detector.fit(walkers, CONFIG)
-    monkeypatch.setattr("stepvad.model.projection.KEPT_BYTES", 0)
+    monkeypatch.setattr("stepvad.model.footage.KEPT_BYTES", 0)
     stages: set[str] = set()
     cut = Detector.fit(walkers, CONFIG, report=lambda p: stages.add(p.stage))
     assert "projecting" not in stages

@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 
 from stepvad.config import Compute, Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
-from stepvad.model import modelfile, projection
+from stepvad.model import modelfile
+from stepvad.model.engines import EngineNetwork, Runtime, choose
 from stepvad.model.folded import Weights, fold
-from stepvad.model.footage import BATCH, Footage, hold_out, score_clip
-from stepvad.model.modelfile import Model, Origin, ViewModel
+from stepvad.model.footage import (
+    BATCH,
+    Footage,
+    Projected,
+    fit_space,
+    hold_out,
+    resolve,
+    score_clip,
+)
+from stepvad.model.modelfile import QUANTILES, SMALLEST, Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
-from stepvad.model.projection import Projected
-from stepvad.model.rankings import QUANTILES
-from stepvad.model.runtime import EngineNetwork, Runtime, choose
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.model.surprise import SurpriseByAge
-from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import measure_noise
@@ -31,7 +36,7 @@ from stepvad.windows.values import Windows
 from stepvad.windows.views import amounts
 
 if TYPE_CHECKING:
-    from stepvad.model.runtime.export import Parity
+    from stepvad.model.export import Parity
 
 RATED_WINDOWS = 8192
 """Number of training windows behind the statistics of a detector that is rated."""
@@ -112,7 +117,7 @@ class Detector:
         """
         try:
             from stepvad.model import training
-            from stepvad.model.device import torch_device
+            from stepvad.model.training import torch_device
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
         torch_device(compute.device)  # an error now, not after the projection
@@ -168,7 +173,7 @@ class Detector:
         Windows in pixels and their mean confidence go in, scores come out. The file is tried on
         synthetic windows first, and not written if its scores deviate.
         """
-        from stepvad.model.runtime.export import export
+        from stepvad.model.export import export
 
         self.expect_pose("export")
         return export(self.model, Path(path))
@@ -300,8 +305,8 @@ class _Fit:
         parts = [Footage.read(clips, config)]
         if projection_clips is not None:
             parts.append(Footage.read(projection_clips, parts[0].config, parts[0].skeleton))
-        config = projection.resolve(parts[0].config, parts[0].skeleton)
-        space = projection.fit_space(parts, config, report)
+        config = resolve(parts[0].config, parts[0].skeleton)
+        space = fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
         windows = Projected.of(parts[0], space, config, report)
         return cls(windows, config, digest, compute, report)

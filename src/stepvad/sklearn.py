@@ -14,9 +14,9 @@ from stepvad.config import Config
 from stepvad.errors import MissingExtraError, silent
 from stepvad.model.folded import fold
 from stepvad.model.footage import BATCH
+from stepvad.model.modelfile import SMALLEST
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ShardOutcome, ShardTask
+from stepvad.model.engines import EngineNetwork
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.runtime import EngineNetwork
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stepvad.config import Compute, Config, Network
 from stepvad.errors import ConfigError
-from stepvad.model import dsm, gradient
+from stepvad.model import dsm, training
 from stepvad.model.energy import Energy
 
 CONFIG = Config(K=5, width=24, blocks=3, sigma_width=8, batch_size=32)
@@ -35,7 +35,7 @@ def test_the_closed_form_is_the_gradient_and_has_its_derivatives(
     noise = f.draw_jitter(40, generator)
     noise = None if noise is None else noise.double()
     exact = dsm.grad_f(f, z, SIGMAS, scale, noise)
-    closed = gradient.closed_form(f, z, SIGMAS, scale, noise)
+    closed = dsm.closed_form(f, z, SIGMAS, scale, noise)
     torch.testing.assert_close(closed, exact, rtol=1e-10, atol=1e-12)
     assert (noise is None) == (jitter == 0)
     for a, b in zip(derivatives(f, closed), derivatives(f, exact), strict=True):
@@ -50,19 +50,19 @@ def derivatives(f: Energy, grad: Tensor) -> list[Tensor]:
 
 def test_gelu_and_its_slope_are_those_of_torch() -> None:
     a = torch.linspace(-6, 6, 101, dtype=torch.float64, requires_grad=True)
-    y, slope = gradient.gelu_and_slope(a)
+    y, slope = dsm.gelu_and_slope(a)
     torch.testing.assert_close(y, torch.nn.functional.gelu(a))
     (expected,) = torch.autograd.grad(torch.nn.functional.gelu(a).sum(), a)
     torch.testing.assert_close(slope, expected)
-    assert torch.autograd.gradcheck(gradient.gelu_and_slope, a)
+    assert torch.autograd.gradcheck(dsm.gelu_and_slope, a)
 
 
 def test_bfloat16_rounds_the_large_products_alone() -> None:
     f = network(CONFIG).float()
     z, scale = torch.randn(64, 5), torch.randint(10, (64,))
     sigmas = SIGMAS.float()
-    exact = gradient.closed_form(f, z, sigmas, scale)
-    rounded = gradient.closed_form(f, z, sigmas, scale, precision=torch.bfloat16)
+    exact = dsm.closed_form(f, z, sigmas, scale)
+    rounded = dsm.closed_form(f, z, sigmas, scale, precision=torch.bfloat16)
     assert rounded.dtype == torch.float32
     assert not torch.equal(rounded, exact)
     assert (rounded - exact).abs().max() < 0.02 * exact.abs().max()
@@ -72,7 +72,7 @@ def test_bfloat16_rounds_the_large_products_alone() -> None:
 def test_compiled_code_gives_the_same_gradients_and_leaves_small_batches_alone() -> None:
     f = network(CONFIG).float()
     sigmas = SIGMAS.float()
-    fast = gradient.fastest(CONFIG, Compute(compiled=True, precision="float32"), n_steps=1)
+    fast = training.fastest_gradient(CONFIG, Compute(compiled=True, precision="float32"), n_steps=1)
     for N in (CONFIG.batch_size, 7):
         z, scale = torch.randn(N, 5), torch.randint(10, (N,))
         exact = dsm.grad_f(f, z, sigmas, scale)

@@ -7,9 +7,13 @@ import pytest
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.model.runtime.engines import onnxruntime_graph, openvino_by_shape
-from stepvad.model.runtime.graph import Graph
-from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
+from stepvad.model.engines import (
+    import_onnxruntime,
+    import_openvino,
+    onnxruntime_graph,
+    openvino_by_shape,
+)
+from stepvad.model.graph import Graph
 from stepvad.video import networks as poses
 from stepvad.video.networks import PROVIDERS, PoseEngine, choose_engine
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from stepvad.config import Config, DistanceMethod, Method
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
-from stepvad.model import modelfile, projection
-from stepvad.model.footage import Footage, score_clip
-from stepvad.model.modelfile import Origin
+from stepvad.model import modelfile
+from stepvad.model.footage import Footage, fit_space, resolve, score_clip
+from stepvad.model.modelfile import Origin, check_tensor
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score
-from stepvad.model.tensors import check_tensor
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.values import Windows
@@ -138,8 +137,8 @@ class DistanceDetector:
             raise DataError(
                 f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"
             )
-        config = projection.resolve(footage.config, footage.skeleton)
-        space = projection.fit_space([footage], config, report)
+        config = resolve(footage.config, footage.skeleton)
+        space = fit_space([footage], config, report)
         neighbours = None
         if method == "knn":
             batches = footage.batches("neighbours", report)

@@ -25,8 +25,8 @@ from stepvad.evaluation import baselines
 from stepvad.evaluation.baselines import Fitted, is_distance
 from stepvad.evaluation.datasets import Dataset, clip_digest, open_dataset
 from stepvad.evaluation.protocol import frame_scores, score_clips
+from stepvad.model.engines import choose
 from stepvad.model.footage import score_clip
-from stepvad.model.runtime import choose
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.windows.values import Windows
@@ -328,7 +328,7 @@ def _precision(compute: Compute, config: Config) -> Precision:
         return compute.precision
     if find_spec("torch") is None:  # nothing can be trained here, and nothing was
         return "float32"
-    from stepvad.model.gradient import training_precision
+    from stepvad.model.training import training_precision
 
     try:
         return training_precision(config, compute)

@@ -132,7 +132,7 @@ def open_choices(
     name: PaperDataset, settings: Config, dataset: Dataset, compute: Compute
 ) -> list[str]:
     """Choices that the paper leaves open, as this run makes them; the paper map has them all."""
-    from stepvad.model.gradient import training_precision
+    from stepvad.model.training import training_precision
 
     precision = training_precision(settings, compute)
     joints = "by the others" if settings.missing == "body" else "in the middle of the others"

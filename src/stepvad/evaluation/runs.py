@@ -228,7 +228,7 @@ def read_run(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> Experimen
 def _check_device(compute: Compute) -> None:
     """Reject a device that is not here before any process starts."""
     if compute.device != "cpu":
-        from stepvad.model.device import torch_device
+        from stepvad.model.training import torch_device
 
         torch_device(compute.device)
 

@@ -1,15 +1,20 @@
-"""One model in one .safetensors file: tensors, settings, skeleton and where it came from."""
+"""One model in one .safetensors file: tensors, settings, skeleton and where it came from.
+
+A path may be hf://OWNER/NAME/FILE, or hf://OWNER/NAME@REVISION/FILE: a model on the Hugging Face
+Hub, which is downloaded once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +23,14 @@ from safetensors.numpy import load, save
 
 from stepvad.codec import Count, from_plain
 from stepvad.config import Config
-from stepvad.errors import ModelFileError, StepvadError, os_reason
+from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
-from stepvad.model import hub
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.rankings import ranking_tensors, read_ranking, read_usual
-from stepvad.model.surprise import SurpriseByAge
-from stepvad.model.tensors import check_positive, checked
+from stepvad.model.surprise import Surprise, SurpriseByAge
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
-from stepvad.windows.views import Pace, view_shape
+from stepvad.windows.views import MEANINGS, Pace, view_shape
 
 FORMAT = 1
 """Version of the file format."""
@@ -176,7 +178,7 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata]:
 def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str]:
     """The same, with the SHA-256 of the very bytes that were read."""
     try:
-        raw = hub.local(path).read_bytes()
+        raw = local_path(path).read_bytes()
         tensors = load(raw)
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         meta = json.loads(header["__metadata__"][KEY])
@@ -200,7 +202,7 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
 
 def sha256(path: Path) -> str:
     """Digest of a file; a loaded model has its own, taken from the bytes it was read from."""
-    return hashlib.sha256(hub.local(path).read_bytes()).hexdigest()
+    return hashlib.sha256(local_path(path).read_bytes()).hexdigest()
 
 
 def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Model:
@@ -273,3 +275,148 @@ def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Sk
     check_positive("Lambda_K", tensors["Lambda_K"])
     mu, W_K, Lambda_K = checked(tensors, {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)})
     return PCSpace(mu, W_K, Lambda_K, config.whitened)
+
+
+QUANTILES = (0.0, 0.01, 0.99, 1.0)
+"""Of normal footage, kept of a motion."""
+
+
+def ranking_tensors(
+    prefix: str, surprise: SurpriseByAge, usual: NDArray[np.float64] | None
+) -> dict[str, NDArray[Any]]:
+    """The distribution of a view's scores, and what is usual, as named arrays."""
+    tensors = {prefix + "ages": np.array(surprise.first, np.float64)}
+    for number, band in enumerate(surprise.bands):
+        tensors[f"{prefix}{number}.levels"] = band.levels
+        tensors[f"{prefix}{number}.nats"] = band.nats
+        tensors[f"{prefix}{number}.scale"] = np.array([band.scale])
+    return tensors if usual is None else {**tensors, prefix + "usual": usual}
+
+
+def read_ranking(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> SurpriseByAge:
+    """The distribution of a view's scores, checked."""
+    ages = tensors[prefix + "ages"]
+    check_tensor(prefix + "ages", ages, (len(ages),), np.float64)
+    if not (len(ages) and (np.diff(ages) > 0).all() and ages[0] >= 1 and ages[-1] <= config.T):
+        raise ValueError(f"tensor {prefix}ages must rise from 1 to T at most")
+    bands = [_surprise(tensors, f"{prefix}{band}.") for band in range(len(ages))]
+    return SurpriseByAge(tuple(map(int, ages)), tuple(bands))
+
+
+def read_usual(
+    tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
+) -> NDArray[np.float64] | None:
+    """What is usual in a motion, checked; None for other views."""
+    if config.view != "motion":
+        return None
+    usual = tensors[prefix + "usual"]
+    shape = len(MEANINGS[config.view]), len(QUANTILES)
+    check_tensor(prefix + "usual", usual, shape, np.float64)
+    if not (np.diff(usual, axis=1) >= 0).all():
+        raise ValueError(f"tensor {prefix}usual must rise")
+    return usual
+
+
+def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
+    levels, nats, scale = (tensors[prefix + name] for name in ("levels", "nats", "scale"))
+    for name, tensor in (("levels", levels), ("nats", nats), ("scale", scale)):
+        shape = (1,) if name == "scale" else (len(levels),)
+        check_tensor(prefix + name, tensor, shape, np.float64)
+    if not (len(levels) and (np.diff(levels) > 0).all() and (np.diff(nats) >= 0).all()):
+        raise ValueError(f"tensor {prefix}levels must rise")
+    check_positive(prefix + "scale", scale)
+    return Surprise(levels, nats, float(scale[0]))
+
+
+LARGEST = 1e9
+"""Every value of a valid model is smaller than this in magnitude."""
+SMALLEST = 1e-12
+"""Every variance of a valid model is larger than this."""
+
+
+def checked(
+    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> list[NDArray[Any]]:
+    """The tensors of these names in order, each with its shape checked."""
+    for name, shape in shapes.items():
+        check_tensor(name, tensors[name], shape)
+    return [tensors[name] for name in shapes]
+
+
+def check_positive(name: str, tensor: NDArray[Any]) -> None:
+    """Reject variances that are not positive."""
+    if not (tensor > SMALLEST).all():
+        raise ValueError(f"tensor {name} must be positive")
+
+
+def check_tensor(
+    name: str, tensor: NDArray[Any], shape: tuple[int, ...], dtype: type | None = None
+) -> None:
+    """Reject an array of the wrong shape or type, or with values out of range."""
+    dtype = dtype or (np.float64 if name in ("E_mean", "E_var") else np.float32)
+    if tensor.shape != shape or tensor.dtype != dtype:
+        raise ValueError(
+            f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "
+            f"got {tensor.dtype} of {tensor.shape}"
+        )
+    if not (np.abs(tensor) < LARGEST).all():  # NaN compares false
+        raise ValueError(f"tensor {name} must be finite and below {LARGEST:.0e}")
+
+
+HUB_SCHEME = re.compile(r"hf:/{1,2}")
+"""A path joins two slashes into one."""
+HUB_REST = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./-]+\.safetensors)"
+)
+HUB_TIMEOUT_S = 10.0
+
+
+class HubAddress(NamedTuple):
+    """Where on the Hub a model is; a revision is a branch, a tag or a commit."""
+
+    repository: str
+    file: str
+    revision: str | None
+
+
+def hub_address(path: Path) -> HubAddress | None:
+    """The address in a path, None if it is a path of this machine."""
+    scheme = HUB_SCHEME.match(str(path))
+    if scheme is None:
+        return None
+    found = HUB_REST.fullmatch(str(path)[scheme.end() :])
+    if found is None:
+        raise ModelFileError(
+            f"model: expected hf://OWNER/NAME/FILE.safetensors, got {path}",
+            hint="with a revision: hf://OWNER/NAME@REVISION/FILE.safetensors",
+        )
+    return HubAddress(found["repository"], found["file"], found["revision"])
+
+
+def local_path(path: Path) -> Path:
+    """The file itself: a path of this machine as it is, a model of the Hub from its cache."""
+    wanted = hub_address(path)
+    return path if wanted is None else _downloaded(wanted)
+
+
+def _downloaded(wanted: HubAddress) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        raise MissingExtraError("reading a model from the Hub", "hub") from None
+    try:
+        return Path(
+            hf_hub_download(
+                wanted.repository,
+                wanted.file,
+                revision=wanted.revision,
+                etag_timeout=HUB_TIMEOUT_S,
+            )
+        )
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelFileError(
+            f"{wanted.repository}: expected {wanted.file} on the Hub, got: {reason}",
+            hint="check the address and the connection; set HF_TOKEN for private models",
+        ) from error

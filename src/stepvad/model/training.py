@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,11 +20,9 @@ from torch import Tensor
 
 from stepvad.codec import Count, Number, check_version, from_plain
 from stepvad.config import Compute, Config, ProductPrecision
-from stepvad.errors import DataError, ModelFileError, Progress, Report, StepvadError
-from stepvad.model import dsm, gradient, modelfile
-from stepvad.model.denormals import flushed
-from stepvad.model.device import torch_device
-from stepvad.model.dsm import Gradient
+from stepvad.errors import ConfigError, DataError, ModelFileError, Progress, Report, StepvadError
+from stepvad.model import dsm, modelfile
+from stepvad.model.dsm import Gradient, closed_form
 from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
 
@@ -98,8 +100,8 @@ class TrainingState:
             ema,
             optimiser,
             generator,
-            gradient.fastest(config, compute, n_steps),
-            gradient.training_precision(config, compute),
+            fastest_gradient(config, compute, n_steps),
+            training_precision(config, compute),
         )
 
 
@@ -382,3 +384,95 @@ def _batches_left(
     left = min(data.steps_per_epoch(config) - done, data.n_steps(config) - state.step)
     for batch in range(done, done + left):
         yield order[batch * config.batch_size : (batch + 1) * config.batch_size]
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of this name, checked: torch can compute on it here."""
+    try:
+        device = torch.device(name)
+        usable = bool(torch.ones(1, device=device).sum().item() == 1)
+    except (RuntimeError, AssertionError, NotImplementedError):  # torch raises one or another
+        usable = False
+    if not usable:
+        there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
+        raise ConfigError(
+            f"device: expected one that torch can compute on here ({there}), got {name!r}",
+            hint="install a torch build and a driver for that device, or use the device cpu",
+        )
+    return device
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether torch multiplies bfloat16 faster than float32 on a device."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known: Callable[[], dict[str, bool]] = getattr(torch.cpu, "get_capabilities", dict)
+    return device.type == "cpu" and known().get("amx_bf16", False)
+
+
+T = TypeVar("T")
+
+
+class InterruptedWorkError(Exception):
+    """The caller of the work was interrupted; it sees its own exception, never this one."""
+
+
+def flushed(work: Callable[[Report], T], report: Report) -> T:
+    """Run `work` in a thread that flushes denormals, and so do the helpers that torch gives it.
+
+    The flag is the thread's own and a new thread has it from its parent, so helpers that torch
+    started earlier would keep denormals. The report that `work` receives also ends it when the
+    caller is interrupted.
+    """
+    interrupted = threading.Event()
+
+    def report_unless_interrupted(progress: Progress) -> None:
+        if interrupted.is_set():
+            raise InterruptedWorkError
+        report(progress)
+
+    def run() -> T:
+        torch.set_flush_denormal(True)
+        return work(report_unless_interrupted)
+
+    with ThreadPoolExecutor(1, "flushed") as thread:
+        try:
+            return thread.submit(run).result()
+        except BaseException:
+            interrupted.set()
+            raise
+
+
+BFLOAT16_FROM = 128
+"""Smallest width at which bfloat16 products are worth their conversions."""
+COMPILED_FROM = 250_000
+"""Smallest steps times width at which compiling, about 20 s, pays off."""
+
+
+def fastest_gradient(config: Config, compute: Compute, n_steps: int) -> Gradient:
+    """The closed form in the requested precision, compiled if that pays off in `n_steps`.
+
+    Compiled code handles full batches only; a smaller last batch of an epoch runs uncompiled.
+    """
+    reduced = training_precision(config, compute) == "bfloat16"
+    plain: Gradient = partial(closed_form, precision=torch.bfloat16 if reduced else None)
+    pays_off = n_steps * config.width >= COMPILED_FROM and shutil.which("c++") is not None
+    if not (pays_off if compute.compiled is None else compute.compiled):
+        return plain
+    compiled: Gradient = torch.compile(plain, dynamic=False)
+
+    def gradient(
+        f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        chosen = compiled if len(z) == config.batch_size else plain
+        return chosen(f, z, sigmas, scale, noise)
+
+    return gradient
+
+
+def training_precision(config: Config, compute: Compute) -> ProductPrecision:
+    """Precision of the large products of a training; all else is float32."""
+    if compute.precision != "auto":
+        return compute.precision
+    quick = config.width >= BFLOAT16_FROM and has_bfloat16(torch_device(compute.device))
+    return "bfloat16" if quick else "float32"

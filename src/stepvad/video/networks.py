@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.errors import ConfigError, MissingExtraError, ModelFileError, StepvadError
-from stepvad.model.runtime import usable
-from stepvad.model.runtime.engines import (
+from stepvad.model.engines import (
     RunGraph,
+    import_onnxruntime,
+    import_openvino,
+    kept_signal_stack,
     onnxruntime_graph,
     openvino_by_shape,
     openvino_graph,
+    usable,
 )
-from stepvad.model.runtime.signal_stack import kept_signal_stack
-from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 from stepvad.video.source import Image
 
 NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]

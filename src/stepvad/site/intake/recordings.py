@@ -20,7 +20,7 @@ from stepvad.errors import DataError, MissingExtraError, Report, StepvadError
 from stepvad.files import replacing
 from stepvad.formats import file_stem, tracks
 from stepvad.model import modelfile
-from stepvad.model.runtime import threads_of
+from stepvad.model.engines import threads_of
 from stepvad.video.camera import PREFIXES, Camera, Device, device_of
 from stepvad.video.extract import (
     Extraction,

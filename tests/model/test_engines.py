@@ -1,15 +1,18 @@
-"""Every engine gives the scores of the numpy reference, in any batch, from any thread."""
+"""The network on every engine gives what numpy gives, and engines say nothing."""
 
 from __future__ import annotations
 
 import logging
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +21,9 @@ from scipy.stats import spearmanr
 
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.model import runtime
+from stepvad.model import engines
+from stepvad.model.engines import ENGINES, Engine, choose, import_openvino, threads_of, usable
 from stepvad.model.folded import ROWS
-from stepvad.model.runtime import ENGINES, Engine, choose, threads_of, usable
 from stepvad.windows.values import Windows
 
 HERE = [engine for engine in ENGINES if usable(engine)]
@@ -152,7 +155,7 @@ def test_the_default_is_the_same_everywhere_and_the_fastest_is_what_this_machine
     assert choose("auto", width=1024) == "onnxruntime"
 
     def fastest(*there: Engine, width: int = 1024) -> Engine:
-        monkeypatch.setattr(runtime, "usable", lambda engine: engine in there)
+        monkeypatch.setattr(engines, "usable", lambda engine: engine in there)
         return choose("fastest", width=width)
 
     assert fastest(*ENGINES) == "openvino-bfloat16"
@@ -164,14 +167,14 @@ def test_the_default_is_the_same_everywhere_and_the_fastest_is_what_this_machine
 
 
 def test_a_runtime_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError) as caught:
         choose("openvino", width=8)
     assert caught.value.problem == "runtime openvino needs the openvino extra"
 
 
 def test_a_processor_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(engines, "_has_bfloat16", lambda: False)
     with pytest.raises(ConfigError, match="expected a processor that supports bfloat16"):
         choose("openvino-bfloat16", width=8)
 
@@ -195,7 +198,7 @@ def test_threads_are_those_asked_for_or_omp_num_threads_or_all_cores(
 
 
 def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="stepvad.model.runtime")
+    caplog.set_level(logging.INFO, logger="stepvad.model.engines")
     replace(trained(), runtime="auto", threads=1)
     assert "scoring with onnxruntime, threads: 1" in caplog.messages
 
@@ -203,10 +206,109 @@ def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFix
 def test_the_default_runtime_imports_neither_torch_nor_openvino(trained: Trained) -> None:
     code = (
         "import sys\n"
-        "from stepvad.model.runtime import choose\n"
-        "import stepvad.detector, stepvad.model.runtime.engines\n"
+        "from stepvad.model.engines import choose\n"
+        "import stepvad.detector\n"
         "choose('auto', width=1024)\n"
         "print({'torch', 'openvino'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+PROGRAM = """
+import gc, signal, threading
+from stepvad import Detector
+from stepvad.evaluation.walkers import make_clips
+from stepvad.site.intake import demo
+
+clip = next(make_clips(1, seed=1, seconds=2.0))[0]
+models = [Detector.load(demo.MODEL, runtime="openvino")]
+models[0].score(clip)
+
+def drop():
+    models.clear()
+    gc.collect()
+
+thread = threading.Thread(target=drop)
+thread.start()
+thread.join()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_after_another_thread_dropped_the_last_model_is_handled() -> None:
+    pytest.importorskip("openvino")
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120
+    )
+    assert (run.returncode, run.stdout) == (0, "interrupted\n"), run.stderr[-500:]
+
+
+VARIABLES = ("ORT_DISABLE_TELEMETRY", "CI", "TF_BUILD", "JENKINS_URL")
+"""Any of these would keep an engine quiet by itself."""
+WORK = """
+import sys
+from pathlib import Path
+from stepvad import Detector
+from stepvad.model import modelfile
+from stepvad.evaluation.walkers import make_clips
+from stepvad.site.intake import demo
+from stepvad.model.export import export
+
+asked = []
+sys.addaudithook(lambda name, _: name.startswith("socket.") and asked.append(name))
+((clip, _),) = make_clips(1, seed=0, seconds=3.0)
+for runtime in ("openvino", "onnxruntime"):
+    Detector.load(demo.MODEL, threads=1, runtime=runtime).score(clip)
+export(modelfile.read(Path(demo.MODEL)), Path(sys.argv[1], "model.xml"))
+export(modelfile.read(Path(demo.MODEL)), Path(sys.argv[1], "model.onnx"))
+print(*asked)
+"""
+LOUD = "import onnxruntime, openvino"
+NOWHERE = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+"""What would be sent gets no further than this machine."""
+
+
+def run(words: str, home: Path, out: Path) -> tuple[str, list[str], list[str]]:
+    """What a fresh user's Python prints, the files it leaves at home, the addresses it calls."""
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    kept = {name: value for name, value in kept.items() if not name.startswith("XDG_")}
+    command = [sys.executable, "-c", words, str(out)]
+    trace = out / "trace.txt"
+    if shutil.which("strace"):
+        command = ["strace", "-f", "-qq", "-e", "trace=connect", "-o", str(trace), *command]
+    done = subprocess.run(
+        command,
+        env=kept | NOWHERE | {"HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    files = [str(one.relative_to(home)) for one in home.rglob("*") if one.is_file()]
+    called = re.findall(r"AF_INET6?.*", trace.read_text()) if trace.exists() else []
+    return done.stdout.strip(), files, called
+
+
+def test_the_engines_send_nothing_and_leave_nothing_at_home(tmp_path: Path) -> None:
+    assert run(WORK, tmp_path / "home", tmp_path) == ("", [], [])
+
+
+def test_without_the_remedy_this_would_be_seen(tmp_path: Path) -> None:
+    _, files, _ = run(LOUD, tmp_path / "home", tmp_path)
+    if not files:
+        pytest.skip("these versions report nothing")
+    assert any("onnxruntime" in one for one in files)
+    assert any("openvino" in one for one in files)
+
+
+def test_a_module_that_was_there_before_is_there_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino_telemetry", sys)
+    assert import_openvino().__name__ == "openvino"
+    assert sys.modules["openvino_telemetry"] is sys

@@ -19,9 +19,9 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.formats import write_clip
-from stepvad.model.runtime import export as exporting
-from stepvad.model.runtime import usable
-from stepvad.model.runtime.export import export, probes
+from stepvad.model import export as exporting
+from stepvad.model.engines import usable
+from stepvad.model.export import export, probes
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows.body import standardise

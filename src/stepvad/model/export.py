@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.files import replacing, temporary_directory
+from stepvad.model.engines import import_openvino, onnxruntime_run, openvino_run
 from stepvad.model.folded import fold
+from stepvad.model.graph import Graph, Shape, add_blocks
 from stepvad.model.modelfile import Model
-from stepvad.model.runtime.engines import onnxruntime_run, openvino_run
-from stepvad.model.runtime.graph import Graph, Shape, add_blocks
-from stepvad.model.runtime.telemetry import import_openvino
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.windows.body import ROUNDING, standardise
 

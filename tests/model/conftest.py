@@ -1,3 +1,5 @@
+"""DOC."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -13,12 +13,11 @@ from stepvad.config import Config, Projection
 from stepvad.detector import Detector
 from stepvad.errors import DataError, ModelFileError, Progress
 from stepvad.formats.labels import FrameLabels
-from stepvad.model import projection, training
+from stepvad.model import footage, training
 from stepvad.model.folded import weight_shapes
-from stepvad.model.footage import Footage
+from stepvad.model.footage import KEPT_BYTES, Footage, Projected, fit_space, resolve
 from stepvad.model.modelfile import space_tensors
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.projection import Projected
 from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
@@ -44,10 +43,10 @@ def same(a: PCSpace, b: PCSpace) -> bool:
 
 
 def test_only_raw_coordinates_decide_how_many_components_there_are() -> None:
-    assert projection.resolve(CONFIG, STEP18) == CONFIG
-    raw = projection.resolve(replace(CONFIG, projection="raw"), STEP18)
+    assert resolve(CONFIG, STEP18) == CONFIG
+    raw = resolve(replace(CONFIG, projection="raw"), STEP18)
     assert raw == replace(CONFIG, projection="raw", K=2 * 18 * 3)
-    four = projection.resolve(replace(CONFIG, projection="raw", T=5), of_size(4))
+    four = resolve(replace(CONFIG, projection="raw", T=5), of_size(4))
     assert four.K == 2 * 4 * 5
 
 
@@ -57,7 +56,7 @@ def test_whitened_components_have_identity_covariance_over_all_windows_learned_f
 ) -> None:
     config = replace(CONFIG, whiten=whiten, max_steps=40)
     parts = [Footage.read(clips, config) for clips in (walkers[:1], strange[:1])]
-    space = projection.fit_space(parts, config)
+    space = fit_space(parts, config)
     pi_x = space.project(windows_of(walkers[0], strange[0])).astype(np.float64)
     covariance = np.cov(pi_x.T, bias=True)
     if whiten:
@@ -72,7 +71,7 @@ def test_components_of_two_footages_are_those_of_all_their_clips(
 ) -> None:
     parts = [Footage.read(clips, CONFIG) for clips in (walkers[:2], strange[:1])]
     together = [Footage.read([*walkers[:2], *strange[:1]], CONFIG)]
-    a, b = projection.fit_space(parts, CONFIG), projection.fit_space(together, CONFIG)
+    a, b = fit_space(parts, CONFIG), fit_space(together, CONFIG)
     assert isinstance(a, PCSpace)
     assert isinstance(b, PCSpace)
     np.testing.assert_allclose(a.W_K, b.W_K, atol=1e-5)
@@ -133,13 +132,13 @@ def test_the_energy_model_is_trained_on_the_normal_clips_alone(
 def test_confidence_weighs_the_training_windows_unless_it_is_switched_off(
     walkers: list[Clip], kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projection, "KEPT_BYTES", projection.KEPT_BYTES if kept else 0)
+    monkeypatch.setattr(footage, "KEPT_BYTES", KEPT_BYTES if kept else 0)
     weights = {}
     for confidence in (True, False):
         config = replace(CONFIG, confidence=confidence)
-        footage = Footage.read(walkers[:1], config)
-        space = projection.fit_space([footage], config)
-        windows = Projected.of(footage, space, config)
+        seen = Footage.read(walkers[:1], config)
+        space = fit_space([seen], config)
+        windows = Projected.of(seen, space, config)
         assert (windows.kept is not None) == kept
         weights[confidence] = windows.batch(slice(0, 50))[1]
     c = cut(walkers[0], CONFIG, STEP18)[0].windows(slice(0, 50)).c
@@ -199,8 +198,6 @@ def test_fitting_a_projection_reports_its_stages(
 ) -> None:
     reports: dict[str, Progress] = {}
     config = replace(CONFIG, projection=kind)
-    projection.fit_space(
-        [Footage.read(walkers[:1], config)], config, lambda p: reports.update({p.stage: p})
-    )
+    fit_space([Footage.read(walkers[:1], config)], config, lambda p: reports.update({p.stage: p}))
     assert list(reports) == stages
     assert all(report.done == report.total for report in reports.values())
