@@ -19,11 +19,11 @@ from matplotlib import get_data_path
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from stepvad import Clip, Detector, Rules, Scores, Skeleton, read_clip
-from stepvad.calibration import file
+from stepvad import Clip, Detector, Scores, Skeleton, read_clip
+from stepvad.events.calibration import calibration_path, read_calibration
+from stepvad.events.rules import Rules, changes_of
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
-from stepvad.incidents.events import changes_of
 from stepvad.site.intake import demo
 from stepvad.video.timeline import Colour, ColourScale, mixed
 
@@ -75,7 +75,7 @@ class Story:
 def tell() -> Story:
     """Score the scene as a site does, and explain its alert with what is known at the time."""
     clip, detector = read_clip(demo.POSES), Detector.load(demo.MODEL)
-    threshold = file.read(file.beside(demo.MODEL)).threshold
+    threshold = read_calibration(calibration_path(demo.MODEL)).threshold
     story = Story(clip, detector, detector.score(clip), Rules(threshold=threshold.value), {})
     told = float("-inf")
     for known_s, change in changes_of(story.scores.windows, demo.RATE, story.rules, clip):

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from stepvad import codec
 from stepvad.codec import Count
-from stepvad.incidents.record import Record, event_id
+from stepvad.events.record import Record, event_id
 
 NUMBER = 2000
 HEAVY = ("pydantic", "ssl", "asyncio", "sqlite3")

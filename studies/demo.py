@@ -13,12 +13,13 @@ from itertools import islice
 
 import numpy as np
 
-from stepvad.calibration import NormalClip, calibrate_cameras, file
-from stepvad.calibration.drift import look
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.evaluation.walker_motion import FPS
 from stepvad.evaluation.walkers import make_clips
+from stepvad.events.calibration import calibrate_cameras, calibration_path, write_calibration
+from stepvad.events.drift import look
+from stepvad.events.threshold import NormalClip
 from stepvad.formats import write_clip
 from stepvad.model.modelfile import sha256
 from stepvad.poses import Clip, Track
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     calibration = calibrate_cameras(
         {"demo": footage}, model_sha256=sha256(demo.MODEL), alerts_per_hour=ALERTS_PER_HOUR
     )
-    file.write(replace(calibration, looks={"demo": looks}), file.beside(demo.MODEL))
+    write_calibration(replace(calibration, looks={"demo": looks}), calibration_path(demo.MODEL))
     print(f"threshold {calibration.threshold.value:.2f}: {calibration.threshold.words}")
     falls, quiet = of_scene(4, SEED + 2, falls=True), of_scene(8, SEED + 3)
     scene = joined([clip for fall in falls for clip in (fall, *islice(quiet, 1))])
@@ -114,5 +115,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         part = scores.frames[at : at + round(SECONDS * demo.RATE)]
         when = (at + np.nanargmax(part)) / demo.RATE
         print(f"from {at / demo.RATE:6.1f} s: highest {np.nanmax(part):8.2f} at {when:.1f} s")
-    for path in (demo.POSES, demo.MODEL, file.beside(demo.MODEL)):
+    for path in (demo.POSES, demo.MODEL, calibration_path(demo.MODEL)):
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stepvad.calibration.drift import BLOCK_S, SURE, BlockStats, compare, look
 from stepvad.detector import Detector
+from stepvad.events.drift import BLOCK_S, SURE, BlockStats, compare, look
 from stepvad.poses import Clip
 from studies.mocap import motions, takes
 from studies.mocap.cameras import PinholeCamera

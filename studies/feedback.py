@@ -19,13 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.calibration import RULES, feedback
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.evaluation.metrics import auroc
+from stepvad.events.calibration import RULES
+from stepvad.events.marks import SHARE, cut_out, repeated
+from stepvad.events.rules import events_in
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import find
 from stepvad.poses import Clip
 
 Shown = list[tuple[Clip, FrameLabels]]
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--classes", nargs="+", default=["dance"])
-    parser.add_argument("--shares", nargs="+", type=float, default=[feedback.SHARE])
+    parser.add_argument("--shares", nargs="+", type=float, default=[SHARE])
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--max-steps", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for kind, share in product(given.classes, given.shares):
         marked, unseen = halves(test, kind)
         cuts = [cut for clip, labels in marked for cut in events_of(first, clip, labels, kind)]
-        again = list(feedback.repeated(cuts, first.origin.windows, config.T, share=share))
+        again = list(repeated(cuts, first.origin.windows, config.T, share=share))
         after = Detector.fit([*train, *again], config, compute=FAST)
         for name, detector in (("before", first), ("after", after)):
             figures = measure(detector, test, marked, unseen, kind)
@@ -73,10 +74,10 @@ def halves(test: Shown, kind: str) -> tuple[Shown, Shown]:
 def events_of(detector: Detector, clip: Clip, labels: FrameLabels, kind: str) -> list[Clip]:
     """The poses of events at a low threshold that overlap the class: what somebody marks."""
     fps = clip.rate(None)
-    found = find(detector.score(clip).windows, fps, replace(RULES, threshold=1.5))
+    found = events_in(detector.score(clip).windows, fps, replace(RULES, threshold=1.5))
     frames = np.flatnonzero(labels.classes[kind])
     return [
-        feedback.cut_out(clip, event, fps, detector.config.T)
+        cut_out(clip, event, fps, detector.config.T)
         for event in found
         if ((frames >= event.first_s * fps) & (frames <= event.last_s * fps)).any()
     ]

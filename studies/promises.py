@@ -15,17 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.calibration import RULES, Counted, NormalClip
-from stepvad.calibration.counting import levels_of
-from stepvad.calibration.promise import threshold_for
 from stepvad.cli.options import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, silent
 from stepvad.evaluation.datasets import Dataset, open_dataset
+from stepvad.events.calibration import RULES
+from stepvad.events.rules import Rules, without_muted
+from stepvad.events.threshold import Counted, NormalClip, levels_of, threshold_for
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import Rules, without_muted
 from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
 from studies import fits

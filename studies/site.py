@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
+from stepvad.events.camera import CameraProfile
+from stepvad.events.rules import Rules
 from stepvad.formats import read_clip
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import Rules
 from stepvad.poses import Pose
 from stepvad.site.app import Site
 from stepvad.site.event_writer import ChangeQueue, ExplainedQueue, TaskQueue

@@ -19,10 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import Clip, Config, Detector
-from stepvad.calibration import drift
-from stepvad.calibration.drift import BLOCK_S, SURE, BlockStats, compare, look
-from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
 from stepvad.evaluation import walkers
+from stepvad.events import drift
+from stepvad.events.drift import (
+    BLOCK_S,
+    LOOK_EVERY_S,
+    SPAN_LOOKS,
+    SURE,
+    BlockStats,
+    DriftMonitor,
+    compare,
+    look,
+)
 from studies.simulated.footage import halved, rolled
 
 DAY_S, SPAN_S = 86_400.0, SPAN_LOOKS * LOOK_EVERY_S

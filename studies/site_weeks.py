@@ -24,11 +24,11 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.calibration.counting import upper_rate
 from stepvad.detector import Detector
+from stepvad.events.record import Record, event_id
+from stepvad.events.rules import Event, find_events
+from stepvad.events.threshold import upper_rate
 from stepvad.formats import write_clip
-from stepvad.incidents.events import Event, find_events
-from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Situation, due_round

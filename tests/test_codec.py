@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 from stepvad.archive.scorefile import ClipWindows, InputFacts, ScoreFacts
 from stepvad.archive.scoring import Manifest, ShardEntry
-from stepvad.calibration import Marked, Threshold
-from stepvad.calibration.file import CalibrationFile
 from stepvad.codec import (
     VERSIONS,
     Fields,
@@ -31,11 +29,12 @@ from stepvad.codec import (
     to_plain,
 )
 from stepvad.errors import DataError, StepvadError
-from stepvad.formats.eventlines import FoundEvent
-from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.events import Event, EventDetectorState, Rules
-from stepvad.incidents.record import Record, message
-from stepvad.incidents.review import MarkMessage
+from stepvad.events.calibration import CalibrationFile
+from stepvad.events.camera import CameraEventsState, PeakState
+from stepvad.events.marks import FoundEvent
+from stepvad.events.record import MarkMessage, Record, message
+from stepvad.events.rules import Event, EventDetectorState, Rules
+from stepvad.events.threshold import Marked, Threshold
 from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned
 from stepvad.site.marks import MarksFile

@@ -17,7 +17,7 @@ import pytest
 
 import stepvad
 from stepvad.codec import decode
-from stepvad.incidents.review import MarkMessage
+from stepvad.events.record import MarkMessage
 from stepvad.site.checking import check
 from stepvad.site.intake import demo
 from stepvad.site.intake.status import LiveStatus

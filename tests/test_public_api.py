@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import stepvad
-from stepvad import calibration, evaluation, explain
+from stepvad import evaluation, explain
+from stepvad.events.calibration import calibrate
 
 PUBLIC = [
     "Clip",
@@ -97,4 +98,4 @@ def test_the_public_names_for_researchers_are_exactly_these() -> None:
 
 def test_a_type_is_the_same_wherever_it_comes_from() -> None:
     assert stepvad.Explanation is explain.Explanation
-    assert stepvad.calibrate is calibration.calibrate
+    assert stepvad.calibrate is calibrate

@@ -14,20 +14,19 @@ import pytest
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
-from stepvad.calibration import file as calibration_file
-from stepvad.calibration.footage import ScoredFootage
-from stepvad.calibration.marks import Marks, recalibrate
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
+from stepvad.events.calibration import ScoredFootage, read_calibration
+from stepvad.events.camera import CameraProfile
+from stepvad.events.marks import Marks, recalibrate
+from stepvad.events.rules import Rules
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.formats import write_clip
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import Rules
 from stepvad.poses import Clip
 from stepvad.site.checking import check
 from stepvad.site.intake import demo
@@ -216,7 +215,7 @@ def write_slow(clip: Clip, path: Path) -> Path:
 
 def test_a_calibration_knows_the_rate_of_its_footage(site: Path) -> None:
     beside = site.parent / "m.calibration.json"
-    made = calibration_file.read(beside)
+    made = read_calibration(beside)
     assert made.rates == {"poses": (25.0,)}
     config = Config(fps=25.0)
     assert made.rate_note(config, 25.0) is None
@@ -227,11 +226,11 @@ def test_a_calibration_knows_the_rate_of_its_footage(site: Path) -> None:
     for bad in ({"poses": [0]}, {"poses": ["25"]}, [25]):
         beside.write_text(json.dumps(facts | {"rates": bad}))
         with pytest.raises(DataError, match="expected a calibration"):
-            calibration_file.read(beside)
+            read_calibration(beside)
 
 
 def test_a_camera_with_its_own_threshold_is_compared_with_its_own_footage(site: Path) -> None:
-    made = calibration_file.read(site.parent / "m.calibration.json")
+    made = read_calibration(site.parent / "m.calibration.json")
     rates = {"hall": (5.0,), "poses": (25.0,)}
     several = replace(made, cameras={"poses": made.threshold}, rates=rates)
     assert OTHER_RATE in (several.rate_note(Config(), 5.0, "poses") or "")
@@ -239,7 +238,7 @@ def test_a_camera_with_its_own_threshold_is_compared_with_its_own_footage(site: 
 
 
 def test_marks_leave_the_rate_in_the_calibration(site: Path) -> None:
-    made = calibration_file.read(site.parent / "m.calibration.json")
+    made = read_calibration(site.parent / "m.calibration.json")
     assert recalibrate(made, Marks()).rates == made.rates
 
 

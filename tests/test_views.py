@@ -13,11 +13,11 @@ import pytest
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
-from stepvad.calibration.drift import look
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError
 from stepvad.evaluation.walkers import make_clips
+from stepvad.events.drift import look
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.calibration import Threshold, calibrate
     from stepvad.config import Compute, Config
     from stepvad.detector import Detector
     from stepvad.errors import (
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
         ModelFileError,
         StepvadError,
     )
+    from stepvad.events.calibration import calibrate
+    from stepvad.events.rules import Event, Rules, find_events
+    from stepvad.events.threshold import Threshold
     from stepvad.explain import Explanation
     from stepvad.formats import read_clip, read_clips, write_clip, write_clips
     from stepvad.formats.tables import (
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
         scores_from_table,
         scores_to_table,
     )
-    from stepvad.incidents.events import Event, Rules, find_events
     from stepvad.model.scoring import Scores, WindowScores
     from stepvad.poses import Clip, Pose, Track
     from stepvad.skeletons import Skeleton

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.incidents.events import Rules, changes_of, without_muted
+from stepvad.events.rules import Rules, changes_of, without_muted
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from studies.chain.footageset import FootageClip, Times

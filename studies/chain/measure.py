@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepvad.calibration import RULES, Counted, NormalClip
-from stepvad.calibration.counting import levels_of
-from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
-from stepvad.incidents.events import Rules, without_muted
+from stepvad.events.calibration import RULES
+from stepvad.events.rules import Rules, without_muted
+from stepvad.events.threshold import Counted, NormalClip, levels_of, threshold_for
 from stepvad.poses import Clip
 from studies.chain.alerts import WITHIN_S, ClipResult, judge
 from studies.chain.footageset import Fold, FootageSet, Use

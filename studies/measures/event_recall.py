@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.calibration import RULES
+from stepvad.events.calibration import RULES
+from stepvad.events.rules import Rules, events_in
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import Rules, find
 from stepvad.model.scoring import WindowScores, true_runs
 
 RATES = (1.0, 6.0, 60.0)
@@ -44,7 +44,7 @@ class WatchedClip:
 
     def alerts(self, rules: Rules) -> list[tuple[int, int]]:
         """First frame and end (exclusive) of every event that a site would report."""
-        events = find(self.windows, self.fps, rules)
+        events = events_in(self.windows, self.fps, rules)
         return [(round(one.first_s * self.fps), round(one.last_s * self.fps) + 1) for one in events]
 
     def false_alarms(self, rules: Rules) -> int:

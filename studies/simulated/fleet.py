@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepvad.events.record import Record
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings, FleetSettings
 from stepvad.fleet.wire import decode, decode_event
 from stepvad.fleet.worker.outgoing import FRAME_TIME
-from stepvad.incidents.record import Record
 from studies.figures import markdown
 from studies.simulated.cameras import RATE, SHARDS, Camera, Sent
 from tests.fleet.brokers import Broker, broker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.calibration import file
+from stepvad.events.calibration import calibration_path, read_calibration
 from tests.cli.conftest import Command
 
 
@@ -31,7 +31,7 @@ def test_it_says_what_it_promises_and_on_what_grounds(
     assert "at most 5 false events per hour of a camera, with 95 % confidence" in run.out
     assert "strictest promise: 0.45 per hour from this footage, 0.045 from ten times it" in run.out
     assert "provisional" not in run.out
-    made = file.read(tmp_path / "c.json")
+    made = read_calibration(tmp_path / "c.json")
     assert f"threshold {made.threshold.value:.2f}" in run.out
     assert made.threshold.hours == pytest.approx(0.222, rel=0.02)
     assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
@@ -46,7 +46,7 @@ def test_it_is_kept_beside_the_model_and_told_as_json(
     run = stepvad(*words)
     assert run.code == 0, run.err
     (facts,) = json.loads(run.out)
-    made = file.read(tmp_path / "own.calibration.json")
+    made = read_calibration(tmp_path / "own.calibration.json")
     assert facts["threshold"]["value"] == made.threshold.value
 
 
@@ -56,7 +56,7 @@ def test_too_little_footage_gives_a_provisional_threshold_and_says_what_is_missi
     words = ("calibrate", model, normal, "--fps", "5", "--alerts-per-hour", "0.01")
     run = stepvad(*words, "-o", tmp_path / "c.json")
     assert run.code == 0, run.err
-    made = file.read(tmp_path / "c.json").threshold
+    made = read_calibration(tmp_path / "c.json").threshold
     assert (made.how, made.is_promised) == ("provisional", False)
     assert f"threshold {made.value:.2f}: provisional, no promise yet" in run.out
     assert "a promise of at most 0.01 per hour needs about 10 h in total" in run.out
@@ -99,9 +99,9 @@ def test_directories_of_one_name_are_one_camera(
     days = [tmp_path / day / "door" for day in ("monday", "tuesday")]
     words = ("--fps", "5", "--alerts-per-hour", "5", "-o", tmp_path / "c.json")
     assert stepvad("calibrate", model, *days, *words).code == 0
-    both = file.read(tmp_path / "c.json")
+    both = read_calibration(tmp_path / "c.json")
     assert stepvad("calibrate", model, normal, *words).code == 0
-    whole = file.read(tmp_path / "c.json")
+    whole = read_calibration(tmp_path / "c.json")
     assert [*both.counted] == ["door"]
     assert both.threshold.hours == pytest.approx(whole.threshold.hours)
     assert len(both.looks["door"]) == len(whole.looks[normal.name])
@@ -114,8 +114,8 @@ def test_the_calibration_of_another_model_tells_no_drift(
     own.write_bytes(model.read_bytes())
     words = ("--fps", "5", "--alerts-per-hour", "8")
     assert stepvad("calibrate", own, normal, *words).code == 0
-    beside = file.beside(own)
-    beside.write_text(beside.read_text().replace(file.read(beside).model_sha256, "0" * 64))
+    beside = calibration_path(own)
+    beside.write_text(beside.read_text().replace(read_calibration(beside).model_sha256, "0" * 64))
     run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
     assert "belongs to another model" in run.err

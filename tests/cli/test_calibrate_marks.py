@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector, read_clip
-from stepvad.calibration import file
+from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.model import modelfile
 from stepvad.site.recorder import packed
 from stepvad.site.store.events import Store
@@ -44,12 +44,12 @@ def ids(events: Path) -> list[str]:
 def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     stepvad: Command, own: Path, events: Path
 ) -> None:
-    before = file.read(file.beside(own)).threshold.value
+    before = read_calibration(calibration_path(own)).threshold.value
     names = ids(events)
     marks = [word for name in names for word in ("--normal", name)]
     run = stepvad("calibrate", own, "--marks", events, *marks)
     assert run.code == 0, run.err
-    after = file.read(file.beside(own))
+    after = read_calibration(calibration_path(own))
     assert f"events marked as normal: {len(names)}" in run.out
     assert f"threshold {before:.2f} -> {after.threshold.value:.2f}" in run.out
     assert after.threshold.value > before
@@ -59,7 +59,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     assert {path.stem for path in kept.iterdir()} == {*names}
     again = stepvad("calibrate", own, "--marks", events, "--not-normal", names[0])
     assert again.code == 0, again.err
-    assert {*file.read(file.beside(own)).marked} == {*names[1:]}
+    assert {*read_calibration(calibration_path(own)).marked} == {*names[1:]}
     assert {path.stem for path in kept.iterdir()} == {*names[1:]}
 
 
@@ -126,7 +126,7 @@ def site(own: Path, tmp_path: Path) -> Path:
 def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     stepvad: Command, own: Path, site: Path
 ) -> None:
-    before = file.read(file.beside(own)).threshold.value
+    before = read_calibration(calibration_path(own)).threshold.value
     ids = [record("yard", number).id for number in range(8)]
     assert stepvad("events", "mark", ids[0], "-d", site).code == 0
     with closing(Store(site / "events.db")) as store:
@@ -139,7 +139,7 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     assert "events marked as normal: 8" in run.out
     assert "of other models, left alone: 1" in run.err
     assert "too old to be kept: 7" in run.err
-    after = file.read(file.beside(own))
+    after = read_calibration(calibration_path(own))
     assert after.threshold.value > before
     assert {name: alert.peak for name, alert in after.marked.items()} == {
         id: 50.0 + number for number, id in enumerate(ids)
@@ -150,7 +150,9 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     assert read_clip(kept).n_poses == one_person(6.0).n_poses
     assert stepvad("events", "mark", ids[0], "--not-normal", "-d", site).code == 0
     assert stepvad("calibrate", own, "--marks", site).code == 0
-    assert {*file.read(file.beside(own)).marked} == {*ids[1:]}, "a mark that was taken back"
+    assert {*read_calibration(calibration_path(own)).marked} == {*ids[1:]}, (
+        "a mark that was taken back"
+    )
     assert not [*own.with_suffix(".normal").iterdir()]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.codec import from_plain
-from stepvad.incidents.record import Record
+from stepvad.events.record import Record
 from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
 from tests.cli.conftest import Command

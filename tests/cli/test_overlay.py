@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
-from stepvad.calibration import NormalClip, calibrate_cameras, file
+from stepvad.events.calibration import calibrate_cameras, calibration_path, write_calibration
+from stepvad.events.rules import Rules
+from stepvad.events.threshold import NormalClip
 from stepvad.formats.labels import shanghaitech
-from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from stepvad.video import overlay
@@ -83,11 +84,11 @@ def test_the_threshold_of_the_calibration_is_red(
     made = calibrate_cameras(
         footage, model_sha256=sha256, alerts_per_hour=1.0, rules=Rules(threshold=1.0)
     )
-    file.write(made, file.beside(own))
+    write_calibration(made, calibration_path(own))
     run = stepvad("overlay", own, poses, "-o", tmp_path, "--at", "20")
     assert run.code == 0, run.err
     assert f"red from {made.threshold.value:.3g}: " in run.err
-    file.write(replace(made, model_sha256="another"), file.beside(own))
+    write_calibration(replace(made, model_sha256="another"), calibration_path(own))
     run = stepvad("overlay", own, poses, "-o", tmp_path, "--at", "20")
     assert "belongs to another model and is ignored; calibrate again" in run.err
     assert f"red from {made.threshold.value:.3g}: " not in run.err

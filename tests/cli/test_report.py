@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, read_clip, write_clip
-from stepvad.calibration import Calibration, NormalClip, calibrate_cameras, file
-from stepvad.incidents import events
-from stepvad.incidents.events import Rules
+from stepvad.events.calibration import (
+    Calibration,
+    calibrate_cameras,
+    calibration_path,
+    write_calibration,
+)
+from stepvad.events.rules import Rules, events_in
+from stepvad.events.threshold import NormalClip
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from tests.cli.conftest import Command
@@ -63,12 +68,12 @@ def test_events_are_those_of_the_calibration(
 ) -> None:
     scores = Detector.load(own).score(read_clip(clip)).windows
     made = calibration(own, scores)
-    file.write(made, file.beside(own))
+    write_calibration(made, calibration_path(own))
     words = () if camera is None else ("--camera", camera)
     run = stepvad("report", own, clip, "-o", tmp_path / "a.html", *words, "--json")
     assert run.code == 0, run.err
     page = read((tmp_path / "a.html").read_text("utf-8"))
-    found = events.find(scores, 25.0, made.rules_of(camera or "door"))
+    found = events_in(scores, 25.0, made.rules_of(camera or "door"))
     assert found
     facts = json.loads(run.out)
     assert facts["report"] == str(tmp_path / "a.html")
@@ -113,7 +118,9 @@ def test_without_a_threshold_it_says_how_to_get_one(
     assert "expected a calibration next to the model, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
     scores = Detector.load(own).score(read_clip(clip)).windows
-    file.write(replace(calibration(own, scores), model_sha256="another"), file.beside(own))
+    write_calibration(
+        replace(calibration(own, scores), model_sha256="another"), calibration_path(own)
+    )
     run = stepvad("report", own, clip, "-o", tmp_path / "a.html")
     assert run.code == 1
     assert "belongs to another model and is ignored" in run.err

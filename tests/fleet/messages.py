@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
+from stepvad.events.record import Record, message
+from stepvad.events.rules import ChangeKind
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID, FleetChange, change_of
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record, message
 from tests.site.records import record
 
 CAMERA = "north/yard"

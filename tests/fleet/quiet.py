@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad.events.camera import CameraEvents, CameraProfile, RecordChange
+from stepvad.events.rules import Rules
 from stepvad.fleet.wire import EventMessage
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile, RecordChange
-from stepvad.incidents.events import Rules
 from stepvad.site.intake import demo
 from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream

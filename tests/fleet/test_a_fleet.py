@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.events.record import Record
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.formats import write_clip
-from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
 from tests.fleet.brokers import Broker, broker, bus_settings

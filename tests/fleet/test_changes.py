@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.errors import DataError
+from stepvad.events.record import event_id
 from stepvad.fleet.event_message import change_of, of_fleet
 from stepvad.fleet.wire import encode_claim
-from stepvad.incidents.record import event_id
 from tests.fleet.messages import body, change, delivery, event, over
 from tests.site.records import record
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.events.record import Record
 from stepvad.fleet.events import service
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.settings import FleetSettings
-from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import FleetCommand

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.events.record import Record
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.fleet.wire import Batch, decode, decode_event
-from stepvad.incidents.record import Record
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.roles import Role, bus_section

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError, DataError
+from stepvad.events.record import DeliveryError, Record, message
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.edge.batcher import FrameBatcher
@@ -23,8 +24,6 @@ from stepvad.fleet.settings import BusSettings, EdgeSite, load_edge
 from stepvad.fleet.subjects import POSES, Subjects
 from stepvad.fleet.wire import decode_event
 from stepvad.formats import write_clip
-from stepvad.incidents.record import Record, message
-from stepvad.incidents.sink import DeliveryError
 from stepvad.site.app import PageParts
 from stepvad.site.stages import Heartbeat, Supervisor
 from stepvad.skeletons import Skeleton

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.events.record import Record
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.subjects import EVENTS
 from stepvad.fleet.worker.service import set_up
-from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings, cluster
 from tests.fleet.disks import Disk, small_disk

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepvad.events.camera import MOST_PEOPLE, box_of
 from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.wire import MAX_BYTES, Batch, CameraConnection, decode
-from stepvad.incidents.camera_events import MOST_PEOPLE, box_of
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import COCO17

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from stepvad.detector import Detector
+from stepvad.events.camera import CameraEvents, RecordChange
+from stepvad.events.rules import Rules
 from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
@@ -23,8 +25,6 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import Checkpoint
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.incidents.camera_events import CameraEvents, RecordChange
-from stepvad.incidents.events import Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo

@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from stepvad.errors import ConfigError, DataError
+from stepvad.events.record import Record
 from stepvad.fleet.event_origin import Origin, origin_of
 from stepvad.fleet.events.postgres import _CAMERAS, _TOTALS, _UNSEEN, FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.events.tenant_tables import drop_role_sql, role_of, role_sql
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import needs_postgres
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from stepvad.events.record import Record
+from stepvad.events.rules import ChangeKind
 from stepvad.fleet.broker.administration import enrol
 from stepvad.fleet.broker.bus import Delivery, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
@@ -17,8 +19,6 @@ from stepvad.fleet.events.writer import FleetEventWriter, WriterStats, checked
 from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.settings import EventsSettings, TenantSettings
 from stepvad.fleet.wire import encode_claim
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.messages import body, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server

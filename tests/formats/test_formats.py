@@ -20,14 +20,14 @@ import pytest
 
 from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError, Progress
+from stepvad.events.marks import normal_set_path, update_normal_set
+from stepvad.events.record import Review, event_facts, write_events
 from stepvad.files import FREE_BYTES, read_array, read_arrays
 from stepvad.formats import (
     FORMATS,
     PoseSummary,
     clip_files,
-    eventtable,
     json_poses,
-    normal_set,
     read_all,
     read_clip,
     read_clips,
@@ -38,7 +38,6 @@ from stepvad.formats import (
     write_clips,
 )
 from stepvad.formats.reading import MAX_EMPTY_FRAMES, MAX_JOINTS, MAX_NAME, read_bytes
-from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from studies.chain import footageset
@@ -246,19 +245,19 @@ def test_what_pose_files_hold_is_counted() -> None:
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
     file = io.StringIO()
     said = Review("right", 5.0, "@ada")
-    eventtable.write([eventtable.facts(record("=1+1"), said)], "csv", file)
+    write_events([event_facts(record("=1+1"), said)], "csv", file)
     assert "'=1+1" in file.getvalue()
     assert file.getvalue().endswith(",right,5.0,5.0,'@ada\n")
     file = io.StringIO()
-    eventtable.write([eventtable.facts(record("=1+1"), None)], "jsonl", file)
+    write_events([event_facts(record("=1+1"), None)], "jsonl", file)
     facts = json.loads(file.getvalue())
     assert (facts["camera"], facts["marked"]) == ("=1+1", None)
 
 
 def test_the_normal_set_keeps_what_is_marked_and_no_more(tmp_path: Path) -> None:
-    directory = normal_set.beside(tmp_path / "model.safetensors")
-    normal_set.update(directory, {"one": one_person(2.0), "two": one_person(2.0)}, [])
-    normal_set.update(directory, {}, ["one", "three"])
+    directory = normal_set_path(tmp_path / "model.safetensors")
+    update_normal_set(directory, {"one": one_person(2.0), "two": one_person(2.0)}, [])
+    update_normal_set(directory, {}, ["one", "three"])
     assert [path.name for path in directory.iterdir()] == ["two.parquet"]
 
 

@@ -13,17 +13,18 @@ import numpy as np
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.scoring import Job, ShardTask, check_shard, read_manifest, score_shard
 from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory
-from stepvad.calibration import file as calibration_file
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 from stepvad.evaluation import baselines
 from stepvad.evaluation.packed import box_labels, read_boxes, read_trajectories, trajectory_labels
+from stepvad.events.calibration import read_calibration, write_calibration
+from stepvad.events.marks import read_found
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import change_of
 from stepvad.fleet.settings import load_worker
 from stepvad.fleet.wire import decode
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
-from stepvad.formats import eventlines, labels, read_clips, trajectories
+from stepvad.formats import labels, read_clips, trajectories
 from stepvad.formats.labels import FrameLabels, attach_classes
 from stepvad.model import modelfile
 from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
@@ -76,10 +77,10 @@ def _checkpoint(path: Path, shared: Path) -> None:
 
 
 def _calibration(path: Path, shared: Path) -> None:
-    made = calibration_file.read(path)
+    made = read_calibration(path)
     made.rules_of("yard")
     str(made.threshold.words)
-    calibration_file.write(made, path)
+    write_calibration(made, path)
 
 
 def _check_clips(clips: Iterable[Clip]) -> None:
@@ -194,7 +195,7 @@ READERS: dict[str, Reader] = {
     "trajectories": _trajectories,
     "packed trajectories": _packed_trajectories,
     "extracted parts": _parts,
-    "event lines": lambda path, _: eventlines.read(path),
+    "event lines": lambda path, _: read_found(path),
     "site settings": lambda path, _: describe(load(path)),
     "fleet settings": lambda path, _: load_worker(path),
     "backup": _backup,

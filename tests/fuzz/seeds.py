@@ -12,13 +12,14 @@ from typing import Any, get_args
 import numpy as np
 
 from stepvad.archive import scoring
-from stepvad.calibration import calibrate_cameras
-from stepvad.calibration import file as calibration_file
-from stepvad.calibration.counting import NormalClip
 from stepvad.codec import encode
 from stepvad.config import Config
 from stepvad.errors import silent
 from stepvad.evaluation import baselines
+from stepvad.events.calibration import calibrate_cameras, write_calibration
+from stepvad.events.marks import FoundEvent
+from stepvad.events.rules import Event, Rules
+from stepvad.events.threshold import NormalClip
 from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
@@ -27,8 +28,7 @@ from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.formats import eventlines, write_clip, write_clips
-from stepvad.incidents.events import Event, Rules
+from stepvad.formats import write_clip, write_clips
 from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Pose, Track
@@ -104,7 +104,7 @@ def _models(directory: Path) -> None:
         footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0)
     )
     (directory / "calibration").mkdir()
-    calibration_file.write(made, directory / "calibration" / "a.json")
+    write_calibration(made, directory / "calibration" / "a.json")
 
 
 def _poses(directory: Path) -> None:
@@ -178,7 +178,7 @@ def _trajectories(directory: Path) -> None:
 
 def _texts(directory: Path) -> None:
     event = Event(first_s=1.0, last_s=2.0, tracks=(2, 7), peak=3.5, peak_s=1.5, peak_track=2)
-    found = eventlines.FoundEvent(
+    found = FoundEvent(
         id="walk-2-10",
         clip="walk",
         camera=None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepvad.detector import Detector
 from stepvad.evaluation.walkers import make_clips
-from stepvad.incidents.events import Rules
+from stepvad.events.rules import Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip, Track
 from stepvad.report import ReportedClip, investigate

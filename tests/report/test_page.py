@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepvad.calibration import Threshold
 from stepvad.detector import Detector
+from stepvad.events.rules import events_in
+from stepvad.events.threshold import Threshold
 from stepvad.explain import explain
 from stepvad.explain.event import HEAT, PER_PIXEL
-from stepvad.incidents import events
 from stepvad.plots import style
 from stepvad.poses import Clip, Track
 from stepvad.report import ReportedClip, render
@@ -30,7 +30,7 @@ def page(case: ReportedClip) -> Element:
 
 
 def test_every_event_has_its_row(page: Element, case: ReportedClip) -> None:
-    found = events.find(case.scores.windows, case.fps, case.rules)
+    found = events_in(case.scores.windows, case.fps, case.rules)
     assert len(found) > 20
     rows = page.one("tbody").every("tr")
     told = [[cell.text for cell in row.every("td")] for row in rows]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepvad.events.record import Record, event_id
 from stepvad.explain.event import EventExplanation, MotionFrames, PartShare, Phrase, ScaleWeight
-from stepvad.incidents.record import Record, event_id
 from stepvad.site.store.events import Store
 
 SINKS = ("file", "mqtt")

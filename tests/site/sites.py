@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.events.record import Record
 from stepvad.formats import read_clip, write_clip
-from stepvad.incidents.record import Record
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
 from stepvad.site.settings.sections import CameraSettings

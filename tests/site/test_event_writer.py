@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record
+from stepvad.events.record import Record
+from stepvad.events.rules import ChangeKind
 from stepvad.site import event_writer, recorder
 from stepvad.site.event_writer import ChangeQueue, EventPoses, EventWriter, PendingChange, TaskQueue
 from stepvad.site.intake.status import LiveStatus

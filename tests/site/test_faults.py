@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.record import Record
+from stepvad.events.record import Record
 from stepvad.site.intake.frame_buffers import NAME
 from tests.fleet.disks import small_disk
 from tests.processes import wait_until_nobody_is_left

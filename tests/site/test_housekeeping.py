@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.calibration.drift import BlockStats
-from stepvad.calibration.drift_monitor import SPAN_LOOKS
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import ChangeKind, Rules
+from stepvad.events.camera import CameraProfile
+from stepvad.events.drift import SPAN_LOOKS, BlockStats
+from stepvad.events.rules import ChangeKind, Rules
 from stepvad.poses import Clip, Track
 from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
 from stepvad.site.intake import demo

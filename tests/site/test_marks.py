@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.calibration import Marked, file
-from stepvad.formats import normal_set, read_clip
-from stepvad.incidents.events import Rules
-from stepvad.incidents.review import MarkMessage
+from stepvad.events.calibration import calibration_path
+from stepvad.events.marks import normal_set_path
+from stepvad.events.record import MarkMessage
+from stepvad.events.rules import Rules
+from stepvad.events.threshold import Marked
+from stepvad.formats import read_clip
 from stepvad.site.intake import demo
 from stepvad.site.marks import (
     LimitQueue,
@@ -42,7 +44,7 @@ def model(tmp_path: Path) -> Path:
     own = tmp_path / "models" / "model.safetensors"
     own.parent.mkdir()
     shutil.copy(demo.MODEL, own)
-    shutil.copy(file.beside(demo.MODEL), file.beside(own))
+    shutil.copy(calibration_path(demo.MODEL), calibration_path(own))
     return own
 
 
@@ -80,7 +82,7 @@ def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
     (limit,) = follower._limits.take_all()
     assert limit.rules.threshold > before.rules.threshold
     kept = kept_beside(follower._settings.data, loaded.sha256)
-    assert len(read_clip(normal_set.beside(kept) / f"{ids[0]}.parquet").tracks) == 1
+    assert len(read_clip(normal_set_path(kept) / f"{ids[0]}.parquet").tracks) == 1
     follower.follow()
     assert follower._limits.take_all() == []  # nothing new was said
     for id in ids:
@@ -88,7 +90,7 @@ def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
     follower.follow()
     (back,) = follower._limits.take_all()
     assert back.rules.threshold == before.rules.threshold
-    assert not [*normal_set.beside(kept).iterdir()]
+    assert not [*normal_set_path(kept).iterdir()]
     assert model.parent.stat().st_mtime_ns == files  # nothing was written beside the model
 
 
@@ -103,7 +105,7 @@ def test_marks_on_events_with_damaged_poses_are_applied_too(
     follower.follow()
     (limit,) = follower._limits.take_all()
     assert limit.rules.threshold > limit_of(loaded, "door", None).rules.threshold
-    kept = normal_set.beside(kept_beside(follower._settings.data, loaded.sha256))
+    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
     assert len([*kept.iterdir()]) == 29
     assert f"event {ids[0]}: left out" in caplog.text
 
@@ -117,7 +119,7 @@ def test_marks_outlive_the_events_that_retention_deletes(
         store.mark(id, "normal", time.time())
     follower.follow()
     (raised,) = follower._limits.take_all()
-    kept = normal_set.beside(kept_beside(follower._settings.data, loaded.sha256))
+    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
     assert len([*kept.iterdir()]) == 30
     store.delete(camera="door")
     follower.follow()
@@ -137,8 +139,8 @@ def test_poses_that_an_earlier_model_found_go_with_their_event(
     loaded = follower._models.load(model)
     store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
     follower.follow()
-    kept = normal_set.beside(kept_beside(follower._settings.data, loaded.sha256))
-    earlier = normal_set.beside(kept_beside(follower._settings.data, "f" * 64))
+    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
+    earlier = normal_set_path(kept_beside(follower._settings.data, "f" * 64))
     shutil.copytree(kept, earlier)  # as if the site had learned a new model since
     store.mark(alert(store, 2, 50.0, loaded.sha256), "normal", time.time())
     follower.follow()

@@ -10,9 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from stepvad.codec import to_plain
-from stepvad.incidents import record as records
-from stepvad.incidents.record import message
-from stepvad.incidents.stored import KINDS
+from stepvad.events.record import KINDS, EndedBy, Severity, message
 from stepvad.site.settings.sections import RetentionSettings, Sinks, WebhookSettings
 from stepvad.site.sinks.webhook import Webhook
 from tests.pages import ROOT, blocks
@@ -67,7 +65,7 @@ def test_the_page_on_events_has_the_types_that_are_sent() -> None:
 
 def test_the_page_on_events_has_every_word_that_is_sent() -> None:
     text = EVENTS.read_text("utf-8")
-    for word in (*get_args(records.Severity), *get_args(records.EndedBy), "new", "update", "end"):
+    for word in (*get_args(Severity), *get_args(EndedBy), "new", "update", "end"):
         assert f"`{word}`" in text
     assert rows("field", "type", "meaning")["schema"][1] == str(record().schema)
 

@@ -124,12 +124,12 @@ def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_demo_has_falls_and_a_model_that_sees_them() -> None:
-    from stepvad.incidents import events
+    from stepvad.events.rules import events_in
 
     model = Models().load(demo.MODEL)
     clip = read_clip(demo.POSES)
     rules = model.rules_of(camera())
-    found = events.find(model.detector.score(clip).windows, demo.RATE, rules)
+    found = events_in(model.detector.score(clip).windows, demo.RATE, rules)
     assert 3 <= len(found) <= 6
     assert found[0].first_s < 15
     size = sum(path.stat().st_size for path in demo.HERE.iterdir() if path.is_file())

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.incidents.camera_events import MOST_PEOPLE
-from stepvad.incidents.record import Record
+from stepvad.events.camera import MOST_PEOPLE
+from stepvad.events.record import Record
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.status import LiveStatus

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepvad.calibration import RULES
+from stepvad.events.calibration import RULES
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
 from studies.measures.event_recall import ALARMED, WatchedClip, recall, thresholds_at

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from stepvad.detector import Detector
+from stepvad.events.record import Record, event_id
+from stepvad.events.rules import Change, Event, EventDetector, Rules
 from stepvad.explain.event import ExplainedPeak, explain_peak
-from stepvad.incidents.events import Change, Event, EventDetector, Rules
-from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
 from stepvad.stream import Stream
 from stepvad.web import ServerThread, serve

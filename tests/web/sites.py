@@ -13,9 +13,8 @@ import numpy as np
 from fastapi import FastAPI
 
 from stepvad.errors import DataError
+from stepvad.events.record import Mark, Record, event_id
 from stepvad.explain.event import EventExplanation
-from stepvad.incidents.record import Record, event_id
-from stepvad.incidents.review import Mark
 from stepvad.poses import Pose
 from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Page, expect
 
+from stepvad.events.record import Record
 from stepvad.explain.event import MotionFrames, Phrase
-from stepvad.incidents.record import Record
 from stepvad.site.recorder import packed
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations

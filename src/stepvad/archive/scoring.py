@@ -32,11 +32,11 @@ from stepvad.archive.scorefile import (
 )
 from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory, directory_of
 from stepvad.archive.storage import group_shards as shards_of
-from stepvad.calibration import Calibration, beside
 from stepvad.codec import Count, decode, to_plain
 from stepvad.config import Config, Engine, Runtime
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Progress, Report, StepvadError, silent
+from stepvad.events.calibration import Calibration, find_calibration
 from stepvad.executors import Executor
 from stepvad.formats import tracks
 from stepvad.formats.reading import located
@@ -136,7 +136,7 @@ def score(
         failed |= outcome.failed
     scored = sum(_n_windows(outcome) for outcome in outcomes)
     total = scored + sum(map(_n_windows, kept))
-    warnings = _rate_warnings(config, beside.find(model, job.model_sha256), kept + outcomes)
+    warnings = _rate_warnings(config, find_calibration(model, job.model_sha256), kept + outcomes)
     failed = dict(sorted(failed.items()))
     return ArchiveSummary(len(plan), len(kept), total, scored, failed, warnings)
 

@@ -28,8 +28,7 @@ from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, 
 from stepvad.errors import ConfigError, DataError, StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.review import Mark, Review
-    from stepvad.incidents.stored import Deleted
+    from stepvad.events.record import Deleted, Mark, Review
     from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 COMMAND = "command line"
@@ -84,7 +83,7 @@ def list_(
 
         stepvad events list --camera yard --since 7d -o week.csv
     """
-    from stepvad.formats import eventtable
+    from stepvad.events.record import event_facts
     from stepvad.site.store.events import open_store
 
     if id is not None:
@@ -101,7 +100,7 @@ def list_(
             limit=limit or (SHOWN if output is None else None),
         )
         said = store.reviews()
-    facts = [eventtable.facts(one, said.get(one.id)) for one in found]
+    facts = [event_facts(one, said.get(one.id)) for one in found]
     if output is not None:
         _export(facts[::-1], output)
         note(data, "exported events", f"{len(found)} events")
@@ -137,19 +136,19 @@ def _check_export(output: Path) -> None:
 
 
 def _export(facts: list[dict[str, Any]], output: Path) -> None:
+    from stepvad.events.record import TableFormat, write_events
     from stepvad.files import replacing
-    from stepvad.formats import eventtable
 
-    format: eventtable.TableFormat = "csv" if output.suffix == ".csv" else "jsonl"
+    format: TableFormat = "csv" if output.suffix == ".csv" else "jsonl"
     with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        eventtable.write(facts, format, file)
+        write_events(facts, format, file)
     say(f"events written to {output}: {len(facts)}")
 
 
 def _show(data: Path, id: str, *, as_json: bool) -> None:
     """Print everything about one event."""
     from stepvad.codec import to_plain
-    from stepvad.formats import eventtable
+    from stepvad.events.record import event_facts
     from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
@@ -159,7 +158,7 @@ def _show(data: Path, id: str, *, as_json: bool) -> None:
                 f"event {id}: expected the id of a stored event, got an unknown id",
                 hint="run stepvad events list to see the ids",
             )
-        facts = eventtable.facts(record, store.reviews([id]).get(id))
+        facts = event_facts(record, store.reviews([id]).get(id))
         poses, explanation = store.poses(id), store.explained(id)
     note(data, "looked at event", id)
     if as_json:

@@ -227,11 +227,10 @@ def _clock(seconds: float | None) -> str:
 def _inspect_drift(
     model: Path, recent: Path, format: PoseFormat, fps: float | None, *, as_json: bool
 ) -> None:
-    from stepvad.calibration import beside
-    from stepvad.calibration.footage import ScoredFootage, check_drift
+    from stepvad.events.calibration import ScoredFootage, check_drift, needed_calibration
 
-    with notes_of("stepvad.calibration"):
-        calibration = beside.needed(model)
+    with notes_of("stepvad.events.calibration"):
+        calibration = needed_calibration(model)
     footage, camera = ScoredFootage(load_detector(model)), camera_of(recent)
     with progress_bars() as report:
         clips = read_poses([recent], format, report, fps=fps)

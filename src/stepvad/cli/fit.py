@@ -40,11 +40,12 @@ from stepvad.config import Compute, Config, DistanceMethod, Method, PoseFormat, 
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.calibration import Calibration, Threshold
-    from stepvad.calibration.marks import Marks
     from stepvad.detector import Detector
     from stepvad.errors import Report
     from stepvad.evaluation.baselines import Fitted
+    from stepvad.events.calibration import Calibration
+    from stepvad.events.marks import Marks
+    from stepvad.events.threshold import Threshold
     from stepvad.poses import Clip
 
 MethodName = Annotated[Method, typer.Option(help="STEP, or a baseline.")]
@@ -215,11 +216,10 @@ class _Source:
         yield from read_training_poses(self._paths, self._format, report, fps=self._fps)
         if self.before is None or self._marked is None:
             return
-        from stepvad.calibration.feedback import repeated
-        from stepvad.formats import normal_set
+        from stepvad.events.marks import normal_set_path, repeated
         from stepvad.windows.sampling import at_rate
 
-        kept = normal_set.beside(self._marked)
+        kept = normal_set_path(self._marked)
         if not kept.is_dir():
             raise StepvadError(
                 f"{kept}: expected poses of events marked as normal, got none",
@@ -397,10 +397,9 @@ def calibrate(
             "calibrate: expected normal poses and --alerts-per-hour, got one of them",
             hint=f"stepvad calibrate {model} NORMAL_POSES --alerts-per-hour 0.5",
         )
-    from stepvad.calibration import file
-    from stepvad.calibration.footage import ScoredFootage
+    from stepvad.events.calibration import ScoredFootage, calibration_path, write_calibration
 
-    where = output if output is not None else file.beside(model)
+    where = output if output is not None else calibration_path(model)
     for path in filter(None, (where, plot)):
         check_output(path)
     footage = ScoredFootage(load_detector(model))
@@ -409,7 +408,7 @@ def calibrate(
             clips = read_poses([path], format, report, fps=fps)
             footage.add(camera_of(path), clips, fps=fps, report=report)
         calibration = footage.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
-    file.write(calibration, where)
+    write_calibration(calibration, where)
     if plot is not None:
         from stepvad.plots.calibration import draw
 
@@ -432,7 +431,7 @@ def _facts(calibration: Calibration) -> dict[str, object]:
 
 
 def _sentences(calibration: Calibration) -> Iterator[str]:
-    from stepvad.calibration.promise import duration
+    from stepvad.events.threshold import duration
 
     threshold = calibration.threshold
     yield f"{duration(threshold.hours)} of normal footage, cameras: {len(calibration.counted)}"
@@ -451,7 +450,7 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
 
 def _more_footage(calibration: Calibration) -> Iterator[str]:
     """What more footage would buy."""
-    from stepvad.calibration.promise import duration, hours_for_promise, hours_to_count, strictest
+    from stepvad.events.threshold import duration, hours_for_promise, hours_to_count, strictest
 
     threshold, (first, *others) = calibration.threshold, calibration.counted.values()
     rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
@@ -487,12 +486,11 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
         marks = _marks_of_events(marked.marks, marked, detector, poses)
     else:
         marks = _marks_of_site(marked.marks or Path(), sha256)
-    from stepvad.calibration import file
-    from stepvad.calibration.marks import recalibrate
-    from stepvad.formats import normal_set
+    from stepvad.events.calibration import calibration_path, write_calibration
+    from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
 
-    kept = normal_set.beside(model)
-    normal_set.update(kept, marks.clips, marks.not_normal)
+    kept = normal_set_path(model)
+    update_normal_set(kept, marks.clips, marks.not_normal)
     if marks.clips:
         say(f"written: {kept}, of {len(marks.clips)} events")
     before = calibration_of(model, sha256)
@@ -500,7 +498,7 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
         say("the thresholds stay: there is no calibration next to the model, or no mark")
         return
     after = recalibrate(before, marks)
-    file.write(after, file.beside(model))
+    write_calibration(after, calibration_path(model))
     typer.echo(f"events marked as normal: {len(after.marked)}")
     typer.echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
     for camera, threshold in after.cameras.items():
@@ -530,11 +528,11 @@ def _marks_of_events(
     events: Path, marked: MarkOptions, detector: Detector, poses: Sequence[Path]
 ) -> Marks:
     """The marks on events in a file, whose poses are where they were, or in `poses`."""
-    from stepvad.formats import eventlines
+    from stepvad.events.marks import marks_from, read_found, with_ids
 
-    found = eventlines.read(events)
-    normal = eventlines.chosen(found, marked.normal or (), events)
-    taken_back = eventlines.chosen(found, marked.not_normal or (), events)
+    found = read_found(events)
+    normal = with_ids(found, marked.normal or (), events)
+    taken_back = with_ids(found, marked.not_normal or (), events)
     if any(event.model_sha256 != detector.model.sha256 for event in (*normal, *taken_back)):
         raise StepvadError(
             f"{events}: expected events of this model, got those of another",
@@ -543,4 +541,4 @@ def _marks_of_events(
     paths = poses or [Path(path) for event in normal[:1] for path in event.poses]
     with progress_bars() as report:
         clips = read_poses(paths if normal else (), "auto", report)
-        return eventlines.marks(normal, marked.not_normal or (), clips, detector.config)
+        return marks_from(normal, marked.not_normal or (), clips, detector.config)

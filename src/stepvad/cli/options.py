@@ -19,10 +19,11 @@ from stepvad.errors import ConfigError, Report, StepvadError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from stepvad.calibration import Calibration, Threshold
     from stepvad.detector import Detector
     from stepvad.evaluation.baselines import Fitted
-    from stepvad.incidents.events import Rules
+    from stepvad.events.calibration import Calibration
+    from stepvad.events.rules import Rules
+    from stepvad.events.threshold import Threshold
     from stepvad.poses import Clip
 
 FormatOption = Annotated[PoseFormat, typer.Option("--format", help="Format of the pose files.")]
@@ -266,20 +267,20 @@ def _noted(clips: Iterator[Clip]) -> Iterator[Clip]:
 
 def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None:
     """The calibration beside a model, if it exists and belongs to this model."""
-    from stepvad.calibration import beside
+    from stepvad.events.calibration import find_calibration
 
-    with notes_of("stepvad.calibration"):
-        return beside.find(model, sha256)
+    with notes_of("stepvad.events.calibration"):
+        return find_calibration(model, sha256)
 
 
 def rules_for(
     model: Path, threshold: float | None, camera: str | None, sha256: str | None = None
 ) -> tuple[Rules, Threshold | None]:
     """The rules for events, and the promise of their threshold."""
-    from stepvad.calibration import beside
+    from stepvad.events import calibration
 
-    with notes_of("stepvad.calibration"):
-        return beside.rules_for(model, sha256, threshold=threshold, camera=camera)
+    with notes_of("stepvad.events.calibration"):
+        return calibration.rules_for(model, sha256, threshold=threshold, camera=camera)
 
 
 def warn_of_rates(

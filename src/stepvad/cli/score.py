@@ -45,8 +45,8 @@ from stepvad.cli.terminal import (
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.events.marks import FoundEvent
     from stepvad.explain import Explanation, ViewShare
-    from stepvad.formats.eventlines import FoundEvent
     from stepvad.model.scoring import Scores
     from stepvad.poses import Clip
     from stepvad.video.overlay import PixelSize
@@ -97,7 +97,7 @@ def score(
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest
     """
     from stepvad.evaluation import baselines
-    from stepvad.formats import eventlines
+    from stepvad.events.marks import FoundWith, found_events, write_found
     from stepvad.formats.tables import score_csv
 
     for path in filter(None, (output, events)):
@@ -107,7 +107,7 @@ def score(
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
     detector = on_engine(fitted, runtime, threads)
-    where = eventlines.FoundWith.of(model, sha256, poses, camera=camera)
+    where = FoundWith.of(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
@@ -118,7 +118,7 @@ def score(
             write_frames(scores)
             if rules is not None:
                 rates.add(clip.rate(fps))
-                found += eventlines.find(clip, scores, clip.rate(fps), rules, where)
+                found += found_events(clip, scores, clip.rate(fps), rules, where)
             if plot is not None:
                 _plot(scores, plot, number)
             moments.append(_moment(scores))
@@ -127,7 +127,7 @@ def score(
     _warn_of_empty([clip for clip, _, scored, *_ in moments if scored == "0"])
     if events is not None:
         warn_of_rates(model, detector.config, rates, camera)
-        eventlines.write(found, events)
+        write_found(found, events)
         say(f"events: {len(found)}, written: {events}")
     if as_json:
         print_json(everything)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from stepvad.errors import DataError
+from stepvad.events.record import Record, camera_key, event_id
+from stepvad.events.rules import ChangeKind
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.wire import decode_event
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record, camera_key, event_id
 
 RANKS: Mapping[ChangeKind, int] = {kind: rank for rank, kind in enumerate(get_args(ChangeKind))}
 MAX_BYTES = 1 << 20

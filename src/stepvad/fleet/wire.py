@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from stepvad.codec import Fields, from_plain, to_plain
 from stepvad.errors import DataError
+from stepvad.events.record import Record, SinkMessage, message
+from stepvad.events.rules import ChangeKind
 from stepvad.fleet.tracing import Journey
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record, SinkMessage, message
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 

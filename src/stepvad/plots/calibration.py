@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepvad.calibration import Calibration
-from stepvad.calibration.promise import rates_beyond
+from stepvad.events.calibration import Calibration
+from stepvad.events.threshold import rates_beyond
 from stepvad.plots import style
 
 if TYPE_CHECKING:

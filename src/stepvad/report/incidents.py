@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from stepvad.detector import Detector
 from stepvad.errors import Progress, Report, silent
+from stepvad.events.rules import Event, Rules, events_in
 from stepvad.explain.event import ExplainedPeak, explain_peak
-from stepvad.incidents import events
-from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 
@@ -38,7 +37,7 @@ def investigate(
     of footage takes no more memory than its scores.
     """
     fps = clip.rate()
-    found = events.find(scores.windows, fps, rules, clip)
+    found = events_in(scores.windows, fps, rules, clip)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]
     for done, n in enumerate(sorted(highest), start=1):

@@ -15,11 +15,11 @@ from string import Template
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.calibration import Threshold
 from stepvad.codec import encode
+from stepvad.events.rules import Event, Rules
+from stepvad.events.threshold import Threshold
 from stepvad.explain import Explanation
 from stepvad.explain.event import ExplainedPeak
-from stepvad.incidents.events import Event, Rules
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores
 from stepvad.plots import style

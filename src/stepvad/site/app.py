@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from stepvad.errors import ConfigError
+from stepvad.events.record import Mark, MarkMessage, Sink
 from stepvad.files import remove_leftovers
-from stepvad.incidents.review import Mark, MarkMessage
-from stepvad.incidents.sink import Sink
 from stepvad.site.housekeeping import Housekeeping, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
 from stepvad.site.intake.load import LoadListener

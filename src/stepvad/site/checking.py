@@ -14,9 +14,8 @@ from msgspec import Meta
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, DataError, StepvadError, os_reason
+from stepvad.events.record import Record, Sink, event_id, message
 from stepvad.files import secret
-from stepvad.incidents.record import Record, event_id, message
-from stepvad.incidents.sink import Sink
 from stepvad.poses import Pose
 from stepvad.site.intake.child_messages import ImageSide
 from stepvad.site.intake.playback import open_scene

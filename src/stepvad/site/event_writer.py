@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.events.camera import CameraProfile
+from stepvad.events.record import Record
+from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import EventExplanation, explain_peak
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.retries import Backoff
 from stepvad.site import recorder

@@ -11,11 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from stepvad.calibration import Calibration
-from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, Shift, look
-from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
 from stepvad.errors import DataError
-from stepvad.incidents.camera_events import CameraProfile
+from stepvad.events.calibration import Calibration
+from stepvad.events.camera import CameraProfile
+from stepvad.events.drift import (
+    BLOCK_S,
+    FEWEST_BLOCKS,
+    LOOK_EVERY_S,
+    SPAN_LOOKS,
+    BlockStats,
+    DriftMonitor,
+    Shift,
+    look,
+)
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue

@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from stepvad.calibration import Marked
-from stepvad.calibration.marks import Marks, recalibrate
-from stepvad.calibration.promise import Threshold, duration
 from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError, StepvadError
+from stepvad.events.marks import Marks, normal_set_path, recalibrate, update_normal_set
+from stepvad.events.record import MarkMessage, Record
+from stepvad.events.rules import Rules
+from stepvad.events.threshold import Marked, Threshold, duration
 from stepvad.files import read_state, write_state
-from stepvad.formats import file_stem, normal_set
-from stepvad.incidents.events import Rules
-from stepvad.incidents.record import Record
-from stepvad.incidents.review import MarkMessage
+from stepvad.formats import file_stem
 from stepvad.poses import Clip
 from stepvad.site.event_writer import Mailbox
 from stepvad.site.models import Loaded, Models
@@ -100,7 +98,7 @@ class MarkFollower:
     def _apply(self, model: Loaded, marks: Marks) -> None:
         """Write the poses of marked events, and queue the limits that follow from the marks."""
         kept = kept_beside(self._settings.data, model.sha256)
-        normal_set.update(normal_set.beside(kept), marks.clips, marks.not_normal)
+        update_normal_set(normal_set_path(kept), marks.clips, marks.not_normal)
         before = model.calibration
         if before is None:
             return
@@ -120,7 +118,7 @@ class MarkFollower:
         Whichever model found them: a site that learns has a new one every night.
         """
         stored = {file_stem(id) for id in self._store.marked()}
-        directories = normal_set.beside(self._settings.data / DIRECTORY / "*").name
+        directories = normal_set_path(self._settings.data / DIRECTORY / "*").name
         for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
             if path.stem not in stored:
                 path.unlink(missing_ok=True)

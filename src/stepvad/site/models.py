@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stepvad.calibration import RULES, Calibration, file
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
-from stepvad.incidents.events import Rules
+from stepvad.events.calibration import RULES, Calibration, calibration_path, read_calibration
+from stepvad.events.rules import Rules
 from stepvad.site.settings.sections import CameraSettings
 
 
@@ -89,10 +89,10 @@ class Models:
 
 
 def _calibration(model: Path, sha256: str) -> Calibration | None:
-    path = file.beside(model)
+    path = calibration_path(model)
     if not path.exists():
         return None
-    found = file.read(path)
+    found = read_calibration(path)
     if found.model_sha256 != sha256:
         raise ConfigError(
             f"{path}: expected a calibration of {model.name}, got one of another model",

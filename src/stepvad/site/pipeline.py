@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 
 from stepvad.errors import StepvadError
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.hours import WatchHours
+from stepvad.events.camera import CameraProfile
+from stepvad.events.rules import WatchHours
 from stepvad.site.event_writer import (
     BackgroundTasks,
     ChangeQueue,

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import StepvadError, os_reason
+from stepvad.events.record import Record
 from stepvad.files import remove_leftovers
 from stepvad.formats import read_clip, tracks, write_clip
-from stepvad.incidents.record import Record
 from stepvad.poses import Clip, Pose, Track, tracks_of
 from stepvad.site.intake.recent import UNSEEN, RecentFrame, whole_pixels
 from stepvad.site.intake.status import LiveStatus

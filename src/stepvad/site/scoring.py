@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.incidents.camera_events import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
-from stepvad.incidents.record import EndedBy, Record
+from stepvad.events.camera import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
+from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose
 from stepvad.site.event_writer import (

@@ -12,13 +12,19 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.events.record import (
+    EVERY,
+    Deleted,
+    Inventory,
+    Mark,
+    Record,
+    Review,
+    ReviewState,
+    Search,
+    WeekOfAlerts,
+    recording_url,
+)
 from stepvad.explain.event import EventExplanation
-from stepvad.incidents.precision import WeekOfAlerts
-from stepvad.incidents.record import Record
-from stepvad.incidents.recording import recording_url
-from stepvad.incidents.review import Mark, Review
-from stepvad.incidents.search import EVERY, ReviewState, Search
-from stepvad.incidents.stored import Deleted, Inventory
 from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import CameraView, LiveStatus, SinkView
 from stepvad.site.learning.versions import LearnedFacts

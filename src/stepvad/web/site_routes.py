@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.incidents.precision import WeekOfAlerts, by_week
+from stepvad.events.record import WeekOfAlerts, by_week
 from stepvad.site.accounts import TOKEN_USER
 from stepvad.site.checking import CameraPicture, CameraProblem
 from stepvad.site.intake.status import LearningView, LiveStatus

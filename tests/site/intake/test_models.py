@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.calibration import file
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation import baselines
+from stepvad.events.calibration import calibration_path, write_calibration
 from stepvad.model import modelfile
 from stepvad.site.intake import demo
 from stepvad.site.models import Models
@@ -38,7 +38,7 @@ def test_a_threshold_is_the_cameras_own_or_that_of_the_calibration(tmp_path: Pat
     with pytest.raises(ConfigError, match="expected a threshold or a calibration next to"):
         Models().load(alone).rules_of(camera())
     wrong = replace(model.calibration, model_sha256="0" * 64)
-    file.write(wrong, file.beside(alone))
+    write_calibration(wrong, calibration_path(alone))
     with pytest.raises(ConfigError, match="got one of another model"):
         Models().load(alone)
 

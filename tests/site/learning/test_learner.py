@@ -14,7 +14,7 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.evaluation.walkers import make_clips
-from stepvad.incidents.hours import WatchHours
+from stepvad.events.rules import WatchHours
 from stepvad.poses import Clip
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning import learner as module

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.incidents.review import Review
+from stepvad.events.record import Review
 from stepvad.poses import Clip, Track
 from stepvad.site.learning.recordings import (
     AGAIN_S,

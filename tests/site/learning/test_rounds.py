@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.calibration import file
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.walkers import make_clips
+from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
@@ -86,7 +86,7 @@ def test_a_site_fits_and_calibrates_on_its_recordings(
     assert len(learned.held_out) == 2
     assert learned.fitted.poses > learned.measured.poses > 0
     assert learned.changed.startswith("Learned from ")
-    made = file.read(file.beside(versions.model))
+    made = read_calibration(calibration_path(versions.model))
     assert made.model_sha256 == Detector.load(versions.model).model.sha256
     assert made.threshold.value == learned.threshold
     assert [*made.counted] == ["yard"]
@@ -95,7 +95,7 @@ def test_a_site_fits_and_calibrates_on_its_recordings(
     after = rounds.calibrate(site)
     assert after.measured.poses > learned.measured.poses
     assert (after.name, after.fitted, after.until) == (learned.name, learned.fitted, learned.until)
-    again = file.read(file.beside(versions.model))
+    again = read_calibration(calibration_path(versions.model))
     assert again.threshold.hours > made.threshold.hours
     assert again.model_sha256 == made.model_sha256
 

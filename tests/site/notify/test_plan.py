@@ -15,10 +15,8 @@ import pytest
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.hours import WatchHours
-from stepvad.incidents.record import Record
-from stepvad.incidents.sink import DeliveryError
+from stepvad.events.record import DeliveryError, Record
+from stepvad.events.rules import ChangeKind, WatchHours
 from stepvad.site.notify.plan import (
     HOUR_S,
     LONGEST_S,
@@ -413,7 +411,7 @@ def test_after_a_restart_nothing_is_sent_twice_and_repeats_go_on(tmp_path: Path)
 
 
 def bench_message(one: Record) -> Any:
-    from stepvad.incidents.record import message
+    from stepvad.events.record import message
 
     return message("new", None, one)
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.incidents.sink import DeliveryError
+from stepvad.events.record import DeliveryError
 from stepvad.site.accounts import Accounts
 from stepvad.site.notify.push import (
     MOST_BROWSERS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.incidents.sink import DeliveryError
+from stepvad.events.record import DeliveryError
 from stepvad.site.notify.sending import AppriseTarget, SendingProcess, service_of, without
 from stepvad.site.notify.words import Notice
 from tests.site.notify.services import mail_server, text_of

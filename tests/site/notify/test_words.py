@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.camera_events import WENT_DOWN
+from stepvad.events.camera import WENT_DOWN
 from stepvad.site.notify.words import MOST_WHY, Notice, NoticeWords, opens_here_only, page_address
 from stepvad.site.settings.page import Web
 from tests.site.records import record

@@ -16,9 +16,8 @@ import pytest
 
 from stepvad.codec import to_plain
 from stepvad.errors import MissingExtraError
-from stepvad.incidents.events import ChangeKind
-from stepvad.incidents.record import SinkMessage
-from stepvad.incidents.sink import DeliveryError, RefusedError
+from stepvad.events.record import DeliveryError, RefusedError, SinkMessage
+from stepvad.events.rules import ChangeKind
 from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
 from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
 from stepvad.site.store.events import Store

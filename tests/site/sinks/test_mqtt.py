@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from stepvad.codec import to_plain
-from stepvad.incidents.record import message
-from stepvad.incidents.review import MarkMessage
-from stepvad.incidents.sink import DeliveryError
+from stepvad.events.record import DeliveryError, MarkMessage, message
 from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks import mqtt as module
 from stepvad.site.sinks.delivery import SinkDelivery

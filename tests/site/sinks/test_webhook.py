@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 from stepvad.codec import encode, to_plain
-from stepvad.incidents.record import message
-from stepvad.incidents.sink import DeliveryError, RefusedError
+from stepvad.events.record import DeliveryError, RefusedError, message
 from stepvad.site.settings.sections import WebhookSettings
 from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.webhook import STATUSES, JsonLines, Verdict, Webhook, cloud_event

@@ -126,7 +126,7 @@ WRITER = """
 from dataclasses import replace
 from pathlib import Path
 from stepvad.site.store.events import Store
-from stepvad.incidents.record import event_id
+from stepvad.events.record import event_id
 from tests.site.records import record
 
 def main(path):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.incidents.review import Review
+from stepvad.events.record import Review
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
 from stepvad.site.store.database import _connect

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.stored import DAY_S
+from stepvad.events.record import DAY_S
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.database import EVENT_STORE
 from stepvad.site.store.events import Store

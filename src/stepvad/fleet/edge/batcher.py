@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stepvad.events.camera import MOST_PEOPLE
 from stepvad.fleet.tracing import Journey, Tracing
 from stepvad.fleet.wire import Batch, CameraConnection, CoordinatePrecision, batch_of, encode
-from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import Skeleton

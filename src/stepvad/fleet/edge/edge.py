@@ -26,8 +26,8 @@ from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
 
 if TYPE_CHECKING:
+    from stepvad.events.record import Mark
     from stepvad.explain.event import EventExplanation
-    from stepvad.incidents.review import Mark
     from stepvad.site.app import Serve
     from stepvad.site.settings.sections import CameraSettings
     from stepvad.site.stages import Page

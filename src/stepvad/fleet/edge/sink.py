@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from stepvad.errors import StepvadError
+from stepvad.events.record import DeliveryError
 from stepvad.fleet.broker.bus import Bus, Published
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import encode_event
-from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import ChangeKind
-    from stepvad.incidents.record import SinkMessage
+    from stepvad.events.record import SinkMessage
+    from stepvad.events.rules import ChangeKind
 
 WITHIN_S = 5.0
 

@@ -13,14 +13,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, DataError
+from stepvad.events.record import MOST_COUNTED, Deleted, Mark, Record, Review
 from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import LONG_COMMAND_S, check, migrate
 from stepvad.fleet.events.postgres_errors import LOCKED, expected, is_read_only, meaning, words
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.incidents.record import Record
-from stepvad.incidents.review import Mark, Review
-from stepvad.incidents.search import MOST_COUNTED
-from stepvad.incidents.stored import Deleted
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool

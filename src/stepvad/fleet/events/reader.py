@@ -8,6 +8,17 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepvad.errors import DataError
+from stepvad.events.record import (
+    EVERY,
+    KINDS,
+    Deleted,
+    Inventory,
+    Kept,
+    Mark,
+    Record,
+    Review,
+    Search,
+)
 from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
 from stepvad.fleet.events.postgres import (
     COMMAND_S,
@@ -17,10 +28,6 @@ from stepvad.fleet.events.postgres import (
     connect,
 )
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.incidents.record import Record
-from stepvad.incidents.review import Mark, Review
-from stepvad.incidents.search import EVERY, Search
-from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
 
 if TYPE_CHECKING:
     from stepvad.explain.event import EventExplanation

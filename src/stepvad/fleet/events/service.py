@@ -6,8 +6,9 @@ import asyncio
 import signal
 from contextlib import suppress
 
-from stepvad.calibration import Marked
-from stepvad.calibration.marks import Marks
+from stepvad.events.marks import Marks
+from stepvad.events.record import Deleted, Mark
+from stepvad.events.threshold import Marked
 from stepvad.files import secret
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
@@ -17,8 +18,6 @@ from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
-from stepvad.incidents.review import Mark
-from stepvad.incidents.stored import Deleted
 from stepvad.site.service import Watchdog
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepvad.incidents.search import EVERY, Search
+from stepvad.events.record import EVERY, Search
 
 _HAS_ALL = """
 (SELECT bool_and(position(term IN lower(concat_ws(' ',

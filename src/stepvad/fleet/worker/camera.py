@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from stepvad.events.camera import CameraEvents, CameraProfile
+from stepvad.events.record import Record
 from stepvad.fleet.wire import Batch, CameraConnection, UnreadableError
 from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile
-from stepvad.incidents.record import Record
 from stepvad.skeletons import missing_joints
 from stepvad.windows import Sampling
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from stepvad.codec import Fields, JsonObject, check_version, from_plain, to_plain
 from stepvad.errors import DataError
+from stepvad.events.camera import CameraEventsState
+from stepvad.events.record import Record
+from stepvad.events.rules import LATEST_S
 from stepvad.fleet.broker.bus import Position
 from stepvad.fleet.wire import UnreadableError
-from stepvad.incidents.camera_state import CameraEventsState
-from stepvad.incidents.events import LATEST_S
-from stepvad.incidents.record import Record
 from stepvad.poses import MAX_FPS
 
 VERSION = 1

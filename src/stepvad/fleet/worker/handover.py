@@ -8,11 +8,11 @@ from hashlib import blake2b
 
 from stepvad.codec import Fields
 from stepvad.errors import DataError
+from stepvad.events.record import Record
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.moving import Moved
 from stepvad.fleet.wire import UnreadableError
 from stepvad.fleet.worker.checkpoint import VERSION, CameraState
-from stepvad.incidents.record import Record
 
 WAIT_S = 30.0
 """Longest wait for the state of a camera; then it starts without one."""

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stepvad.events.camera import CameraProfile
 from stepvad.fleet.settings import ModelSettings
-from stepvad.incidents.camera_events import CameraProfile
 from stepvad.site.models import Loaded, Models
 from stepvad.windows.live import check_online
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.events.camera import CameraProfile
+from stepvad.events.record import Record
+from stepvad.events.rules import ChangeKind, Rules
 from stepvad.fleet.tracing import Journey
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import ChangeKind, Rules
-from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows import Sampling
 from stepvad.windows.live import WindowAssembler

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stepvad.errors import DataError
+from stepvad.events.camera import CameraProfile
+from stepvad.events.record import EndedBy
 from stepvad.fleet.broker.bus import Delivery, Position
 from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
@@ -28,8 +30,6 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.recalled import RecalledEvents
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer, Work, changed
-from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.record import EndedBy
 
 logger = logging.getLogger(__name__)
 

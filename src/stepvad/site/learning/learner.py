@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from stepvad.calibration import file
-from stepvad.calibration.promise import duration, hours_for_promise
 from stepvad.errors import StepvadError
-from stepvad.incidents.hours import WatchHours
+from stepvad.events.calibration import calibration_path, read_calibration
+from stepvad.events.rules import WatchHours
+from stepvad.events.threshold import duration, hours_for_promise
 from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.recordings import Amount, RecordingIndex, find
 from stepvad.site.learning.versions import Learned, LearnedFacts, Versions, facts
@@ -199,7 +199,7 @@ class Learner:
     def _needed(self) -> float:
         """Hours of footage, new to the model, that its promise takes."""
         try:
-            found = file.read(file.beside(self._versions.model))
+            found = read_calibration(calibration_path(self._versions.model))
         except StepvadError:
             return 0.0
         first, *others = found.counted.values()

@@ -15,9 +15,8 @@ import numpy as np
 
 from stepvad.codec import Count
 from stepvad.errors import StepvadError
+from stepvad.events.record import Record, Review
 from stepvad.formats import read_clip
-from stepvad.incidents.record import Record
-from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 
 logger = logging.getLogger(__name__)

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stepvad.calibration import Calibration, file
-from stepvad.calibration.feedback import repeated
-from stepvad.calibration.footage import ScoredFootage
-from stepvad.calibration.promise import duration
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, silent
+from stepvad.events.calibration import (
+    Calibration,
+    ScoredFootage,
+    calibration_path,
+    write_calibration,
+)
+from stepvad.events.marks import repeated
+from stepvad.events.record import Mark, Record, Review
+from stepvad.events.rules import events_in as find_events
+from stepvad.events.threshold import duration
 from stepvad.formats import read_clip
-from stepvad.incidents.events import find as find_events
-from stepvad.incidents.record import Record
-from stepvad.incidents.review import Mark, Review
 from stepvad.poses import Clip
 from stepvad.site.learning.recordings import (
     Amount,
@@ -102,7 +105,7 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     detector.save(made / MODEL_NAME)
     detector = Detector.load(made / MODEL_NAME)
     calibration, measured = _calibrate(detector, held, judged, settings, report)
-    file.write(calibration, file.beside(made / MODEL_NAME))
+    write_calibration(calibration, calibration_path(made / MODEL_NAME))
     learned = _learned(calibration, measured, made.stem, at, fitted)
     learned = replace(
         learned,
@@ -130,7 +133,7 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
     ]
     detector = Detector.load(versions.model)
     calibration, measured = _calibrate(detector, unseen, judged, settings, report)
-    file.write(calibration, file.beside(versions.model))
+    write_calibration(calibration, calibration_path(versions.model))
     now = _learned(calibration, measured, before.name, before.made, before.fitted)
     kept = {name: getattr(before, name) for name in ("marks", "changed", "held_out", "until")}
     after = replace(now, **kept, measured_until=max(one.begin for one in unseen))

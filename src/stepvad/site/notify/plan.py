@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 from stepvad.codec import Count, NewerVersionError
 from stepvad.errors import ConfigError, os_reason
+from stepvad.events.record import DeliveryError
+from stepvad.events.rules import WatchHours
 from stepvad.files import read_state, write_state
-from stepvad.incidents.hours import WatchHours
-from stepvad.incidents.sink import DeliveryError
 from stepvad.retries import Backoff
 from stepvad.site.notify.sending import Target
 from stepvad.site.notify.words import NoticeWords, NotificationKind
 from stepvad.site.settings.page import NotifySettings
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import ChangeKind
-    from stepvad.incidents.record import Record, SinkMessage
+    from stepvad.events.record import Record, SinkMessage
+    from stepvad.events.rules import ChangeKind
     from stepvad.site.store.events import Store
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.events.record import DeliveryError
 from stepvad.files import read_state, replacing, write_state
-from stepvad.incidents.sink import DeliveryError
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.accounts import Accounts
 from stepvad.site.notify.plan import DIRECTORY

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.events.record import DeliveryError
 from stepvad.files import HIDDEN, redact, secret
-from stepvad.incidents.sink import DeliveryError
 from stepvad.site.notify.sending_child import Answer, Task
 from stepvad.site.notify.words import Notice
 

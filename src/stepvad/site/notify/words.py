@@ -11,10 +11,10 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, urlsplit
 
-from stepvad.incidents.camera_events import WENT_DOWN, WENT_DOWN_WORDS
+from stepvad.events.camera import WENT_DOWN, WENT_DOWN_WORDS
 
 if TYPE_CHECKING:
-    from stepvad.incidents.record import Record
+    from stepvad.events.record import Record
     from stepvad.site.settings.page import Web
 
 

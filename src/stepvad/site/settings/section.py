@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
 
 from stepvad.errors import ConfigError, DataError
+from stepvad.events.rules import WatchHours
 from stepvad.files import SECRET_NAME, is_reference
-from stepvad.incidents.hours import WatchHours
 from stepvad.video.camera import device_of
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"

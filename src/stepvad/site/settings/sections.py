@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.errors import ConfigError
+from stepvad.events.rules import WatchHours
 from stepvad.files import replacing, secret
-from stepvad.incidents.hours import WatchHours
 from stepvad.site.settings.page import NotifySettings, Web
 from stepvad.site.settings.section import (
     NAME,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stepvad.errors import DataError
-from stepvad.incidents.record import SinkMessage
-from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
+from stepvad.events.record import DeliveryError, RefusedError, Sink, SinkMessage
 from stepvad.retries import Backoff
 from stepvad.site.notify.people import sink_names, target_of, words_of
 from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file

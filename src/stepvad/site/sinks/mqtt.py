@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError, MissingExtraError
+from stepvad.events.record import DeliveryError, MarkMessage
 from stepvad.files import secret
-from stepvad.incidents.review import MarkMessage
-from stepvad.incidents.sink import DeliveryError
 from stepvad.site.intake.load import LoadState
 from stepvad.site.intake.status import CaptureState
 from stepvad.site.stages import Repeats
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
     from stepvad.codec import JsonObject
-    from stepvad.incidents.events import ChangeKind
-    from stepvad.incidents.record import Record, SinkMessage
+    from stepvad.events.record import Record, SinkMessage
+    from stepvad.events.rules import ChangeKind
     from stepvad.site.settings.sections import MqttSettings
 
 logger = logging.getLogger(__name__)

@@ -18,15 +18,15 @@ from urllib.parse import urlsplit
 
 from stepvad.codec import encode, to_plain
 from stepvad.errors import MissingExtraError, os_reason
+from stepvad.events.record import DeliveryError, RefusedError
 from stepvad.files import HIDDEN, redact, secret
-from stepvad.incidents.sink import DeliveryError, RefusedError
 
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
     from stepvad.codec import JsonObject
-    from stepvad.incidents.events import ChangeKind
-    from stepvad.incidents.record import SinkMessage
+    from stepvad.events.record import SinkMessage
+    from stepvad.events.rules import ChangeKind
     from stepvad.site.settings.sections import WebhookSettings
 
 

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError
+from stepvad.events.record import (
+    DRAWINGS,
+    EVERY,
+    KINDS,
+    MOST_COUNTED,
+    Deleted,
+    Inventory,
+    Kept,
+    Mark,
+    Record,
+    Review,
+    Search,
+    camera_key,
+    message,
+)
 from stepvad.files import remove_leftovers, replacing
-from stepvad.incidents.record import Record, camera_key, message
-from stepvad.incidents.review import Mark, Review
-from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
-from stepvad.incidents.stored import DRAWINGS, KINDS, Deleted, Inventory, Kept
 from stepvad.site.intake.place_drawings import PLACES
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.database import Database
@@ -25,8 +36,8 @@ from stepvad.site.store.outbox import Outbox
 from stepvad.site.store.retention import StoreClock, delete_old, forget_replaced
 
 if TYPE_CHECKING:
+    from stepvad.events.rules import ChangeKind
     from stepvad.explain.event import EventExplanation
-    from stepvad.incidents.events import ChangeKind
 
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepvad.codec import decode, encode
-from stepvad.incidents.record import SinkMessage
+from stepvad.events.record import SinkMessage
 from stepvad.site.store.database import Database
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import ChangeKind
+    from stepvad.events.rules import ChangeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

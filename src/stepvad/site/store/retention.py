@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from stepvad.incidents.stored import DAY_S, Deleted
+from stepvad.events.record import DAY_S, Deleted
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import BEFORE
 

@@ -14,29 +14,34 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto, poisson
 
-from stepvad.calibration import (
+from stepvad.errors import ConfigError, DataError
+from stepvad.events.calibration import (
     RULES,
     Calibration,
+    calibrate_cameras,
+    calibration_path,
+    from_counts,
+    read_calibration,
+    write_calibration,
+)
+from stepvad.events.marks import Marks, recalibrate
+from stepvad.events.rules import Rules, events_in
+from stepvad.events.threshold import (
+    PEAKS,
     Counted,
     Marked,
     NormalClip,
-    calibrate_cameras,
-    file,
-    from_counts,
-)
-from stepvad.calibration.counting import levels_of, upper_rate
-from stepvad.calibration.marks import Marks, recalibrate
-from stepvad.calibration.promise import (
+    Tails,
+    base_level,
     duration,
     hours_for_promise,
     hours_to_count,
+    levels_of,
     strictest,
     threshold_for,
     threshold_or_guess,
+    upper_rate,
 )
-from stepvad.calibration.tail import PEAKS, Tails, base_level
-from stepvad.errors import ConfigError, DataError
-from stepvad.incidents.events import Rules, find
 from stepvad.model.scoring import WindowScores
 
 LEVELS = np.geomspace(2.0, 40.0, 100)
@@ -84,7 +89,7 @@ def test_events_are_counted_by_block_at_every_level() -> None:
     assert counted.hours.tolist() == pytest.approx([300 / 3600] * 2)
     for level in levels.tolist():
         rules = replace(RULES, threshold=level, release=1.0)
-        assert counted.totals[levels == level] == len(find(clip.windows, clip.fps, rules))
+        assert counted.totals[levels == level] == len(events_in(clip.windows, clip.fps, rules))
 
 
 def test_what_was_not_watched_is_no_footage() -> None:
@@ -224,10 +229,10 @@ def test_cameras_have_thresholds_of_their_own_where_they_can(tmp_path: Path) -> 
 
 
 def same(made: Calibration, directory: Path) -> None:
-    path = file.beside(directory / "model.safetensors")
+    path = calibration_path(directory / "model.safetensors")
     assert path.name == "model.calibration.json"
-    file.write(made, path)
-    read = file.read(path)
+    write_calibration(made, path)
+    read = read_calibration(path)
     assert replace(read, counted={}) == replace(made, counted={})
     for name, counted in made.counted.items():
         np.testing.assert_array_equal(read.counted[name].events, counted.events)
@@ -242,12 +247,12 @@ def test_another_file_is_not_a_calibration(text: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=r"odd.json: expected a calibration, got something else"):
-        file.read(path)
+        read_calibration(path)
     path.write_text('{"schema": 99}', encoding="utf-8")
     with pytest.raises(DataError, match=r"odd.json: calibration: expected version 1, got 99"):
-        file.read(path)
+        read_calibration(path)
     with pytest.raises(DataError, match="expected a calibration, got: No such file"):
-        file.read(tmp_path / "none.json")
+        read_calibration(tmp_path / "none.json")
 
 
 @cache
@@ -261,7 +266,7 @@ def whole() -> Calibration:
 def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """A calibration with something else in it."""
     path = directory / "a.calibration.json"
-    file.write(whole(), path)
+    write_calibration(whole(), path)
     facts = json.loads(path.read_bytes())
     change(facts)
     path.write_text(json.dumps(facts), encoding="utf-8")
@@ -281,7 +286,7 @@ def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 )
 def test_counts_that_nobody_counted_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.calibration\.json: ") as error:
-        file.read(spoilt(tmp_path, lambda facts: facts.update(change)))
+        read_calibration(spoilt(tmp_path, lambda facts: facts.update(change)))
     assert error.value.hint
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from msgspec import Meta
@@ -23,7 +25,6 @@ LATE_S = 60.0
 LATEST_S = 1e12
 """Upper bound for times in untrusted data, by any clock."""
 Time = Annotated[float, Meta(ge=-LATEST_S, le=LATEST_S)]
-
 
 ROUNDING = 1e-6
 """Tolerance of shares of poses."""
@@ -247,10 +248,12 @@ def find_events(
     frame rate of a clip that does not store one. Times count from the start of the clip.
     """
     chosen = rules if isinstance(rules, Rules) else Rules(threshold=rules)
-    return find(scores.windows, clip.rate(fps), chosen, clip)
+    return events_in(scores.windows, clip.rate(fps), chosen, clip)
 
 
-def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:
+def events_in(
+    windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None
+) -> list[Event]:
     """The events of a finished clip, as an `EventDetector` finds them.
 
     With `clip`, windows arrive when a `Stream` would return them: those of missed poses with the
@@ -316,3 +319,45 @@ def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
     follows = (latest >= 0) & above[latest] & (track_id[latest] == track_id)
     kept = by_track[above | follows]
     return windows.part(kept[np.lexsort((windows.track_id[kept], windows.frame[kept]))])
+
+
+DAY_MIN = 24 * 60
+_SPAN = re.compile(r"([01]\d|2[0-4]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchHours:
+    """Spans of the day, in minutes since midnight: from the first one on, before the second.
+
+    A span that ends before it starts goes over midnight. Without any span it is never time.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def parse(cls, hours: Sequence[str]) -> Self:
+        """Parse spans such as `08:00-18:00`."""
+        return cls(tuple(_span(one) for one in hours))
+
+    def include(self, wall: float) -> bool:
+        """Whether a Unix time is in one of the spans, by the clock on the wall."""
+        local = time.localtime(wall)
+        now = 60 * local.tm_hour + local.tm_min
+        return any(
+            first <= now < last if first < last else now >= first or now < last
+            for first, last in self.spans
+        )
+
+
+def _span(text: str) -> tuple[int, int]:
+    found = _SPAN.fullmatch(text)
+    numbers = [int(part) for part in found.groups()] if found else []
+    first, last = (
+        (60 * numbers[0] + numbers[1], 60 * numbers[2] + numbers[3]) if found else (-1, -1)
+    )
+    if not (0 <= first < DAY_MIN and 0 <= last <= DAY_MIN and first != last):
+        raise ConfigError(
+            f"expected hours as HH:MM-HH:MM, got {text!r}",
+            hint='such as "08:00-18:00", or "22:00-06:00" over midnight; "00:00-24:00" is all day',
+        )
+    return first, last

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from stepvad import Clip, Detector, Rules, Threshold, calibrate, find_events
-from stepvad.calibration import RULES, NormalClip, calibrate_cameras
+from stepvad import Clip, Detector
 from stepvad.errors import DataError
 from stepvad.evaluation.walkers import make_clips
+from stepvad.events.calibration import RULES, calibrate, calibrate_cameras
+from stepvad.events.rules import Rules, events_in, find_events
+from stepvad.events.threshold import NormalClip, Threshold
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import find
 
 A_LOT = 400.0
 """Alerts per hour that half a minute of footage can promise."""
@@ -67,7 +68,7 @@ def test_events_are_found_above_a_threshold_or_by_rules(
         scores = small_model.score(clip)
         found = find_events(clip, scores, 2.0)
         assert found == find_events(clip, scores, Rules(threshold=2.0))
-        assert found == find(scores.windows, fps, Rules(threshold=2.0), clip)
+        assert found == events_in(scores.windows, fps, Rules(threshold=2.0), clip)
         assert find_events(clip, scores, 1e6) == []
         untold = replace(clip, fps=None)
         assert find_events(untold, scores, 2.0, fps=fps) == found

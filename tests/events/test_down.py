@@ -9,11 +9,16 @@ import pytest
 
 from stepvad.codec import decode, encode
 from stepvad.detector import Detector
-from stepvad.incidents.camera_events import WENT_DOWN, CameraEvents, CameraProfile, RecordChange
-from stepvad.incidents.camera_state import CameraEventsState
-from stepvad.incidents.descents import Descent, SlotPeople, went_down
-from stepvad.incidents.events import Rules
-from stepvad.incidents.record import Record
+from stepvad.events.camera import (
+    WENT_DOWN,
+    CameraEvents,
+    CameraEventsState,
+    CameraProfile,
+    RecordChange,
+)
+from stepvad.events.down import Descent, SlotPeople, went_down
+from stepvad.events.record import Record
+from stepvad.events.rules import Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 

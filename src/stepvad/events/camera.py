@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
+from stepvad.codec import LARGEST, Integer, Number
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.descents import Descent, SlotPeople, went_down
-from stepvad.incidents.events import (
+from stepvad.events.down import Descent, SlotPeople, went_down
+from stepvad.events.record import Box, EndedBy, Record, event_id
+from stepvad.events.rules import (
     Change,
     ChangeKind,
     Event,
     EventDetector,
+    EventDetectorState,
     Rules,
+    Time,
+    WatchHours,
     blank_muted,
 )
-from stepvad.incidents.hours import WatchHours
-from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import COCO17, Skeleton
@@ -396,3 +400,28 @@ def inside(point: tuple[float, float], corners: Sequence[tuple[float, float]]) -
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
             odd = not odd
     return odd
+
+
+@dataclass(frozen=True, slots=True)
+class PeakState:
+    """The window of a high score: track, slot, energies by scale, confidence, box, share seen."""
+
+    track: Integer
+    slot: Integer
+    E: tuple[Number, ...]
+    c: Number
+    box: tuple[Number, Number, Number, Number] | None
+    seen: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraEventsState:
+    """State of `CameraEvents`, without the kept poses and the windows in progress."""
+
+    epoch: Annotated[int, Meta(ge=-1, le=LARGEST - 1)]
+    wall0: Time
+    reported_s: Time
+    is_reported: bool
+    open: Record | None
+    detector: EventDetectorState
+    peaks: tuple[PeakState, ...]

@@ -1,27 +1,93 @@
-"""Events of pose files as JSON lines, the input of `stepvad calibrate --marks`."""
+"""What people said of events, and how it changes thresholds and training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from stepvad.calibration import Marked
-from stepvad.calibration.feedback import cut_out
-from stepvad.calibration.marks import Marks
 from stepvad.codec import Number, decode, encode
 from stepvad.config import Config
 from stepvad.errors import DataError
+from stepvad.events.calibration import Calibration, from_counts
+from stepvad.events.rules import Event, Rules, clip_event_id, events_in
+from stepvad.events.threshold import Marked
 from stepvad.files import replacing
+from stepvad.formats import file_stem, write_clip
 from stepvad.formats.reading import MAX_LABEL_BYTES, read_bytes
-from stepvad.incidents import events
-from stepvad.incidents.events import Event, Rules, clip_event_id
 from stepvad.model.scoring import Scores
 from stepvad.poses import MAX_FPS, Clip
 from stepvad.windows import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Events marked as normal, and events whose mark was taken back."""
+
+    normal: Mapping[str, Marked] = field(default_factory=dict)
+    clips: Mapping[str, Clip] = field(default_factory=dict)
+    """Poses of the normal events for which they are still stored."""
+    not_normal: Sequence[str] = ()
+
+
+def recalibrate(before: Calibration, marks: Marks) -> Calibration:
+    """Update the thresholds of a calibration to count the events marked as normal."""
+    gone = {*marks.not_normal}
+    marked = {name: alert for name, alert in before.marked.items() if name not in gone}
+    after = from_counts(
+        before.counted,
+        model_sha256=before.model_sha256,
+        alerts_per_hour=before.threshold.alerts_per_hour,
+        confidence=before.threshold.confidence,
+        rules=before.rules,
+        marked=marked | dict(marks.normal),
+    )
+    return replace(after, looks=before.looks, rates=before.rates)
+
+
+SHARE = 0.05
+"""Fraction of the training windows that show marked alerts."""
+
+
+def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
+    """The poses of an event's people in all its windows; frames keep their numbers."""
+    begin_s = min(event.first_s, event.peak_s)  # late joiners may have peaked before it began
+    first, last = round(begin_s * fps) - T + 1, round(event.last_s * fps)
+    tracks = (track.between(first, last + 1) for track in clip.tracks if track.id in event.tracks)
+    return replace(
+        clip, n_frames=min(last + 1, clip.n_frames), tracks=tuple(t for t in tracks if len(t))
+    )
+
+
+def repeated(
+    marked: Sequence[Clip], windows: int, T: int, *, share: float = SHARE
+) -> Iterator[Clip]:
+    """Repeat marked clips until they reach `share` of this many training windows.
+
+    Used only once, a few alerts would be lost among hours of footage.
+    """
+    own = sum(max(len(track) - T + 1, 0) for clip in marked for track in clip.tracks)
+    times = max(round(share * windows / max(own, 1)), 1)
+    for number, clip in product(range(times), marked):
+        yield replace(clip, name=f"{clip.name} {number}")
+
+
+def normal_set_path(model: Path) -> Path:
+    """Directory of a model's normal set."""
+    return model.with_suffix(".normal")
+
+
+def update_normal_set(directory: Path, clips: Mapping[str, Clip], dropped: Iterable[str]) -> None:
+    """Write the poses of marked events, by id, and delete those of `dropped` events."""
+    for id, clip in clips.items():
+        directory.mkdir(exist_ok=True)
+        write_clip(clip, directory / f"{file_stem(id)}.parquet")
+    for id in dropped:
+        (directory / f"{file_stem(id)}.parquet").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +127,7 @@ class FoundWith:
         return cls(model=str(model.resolve()), model_sha256=sha256, poses=files, camera=camera)
 
 
-def find(
+def found_events(
     clip: Clip, scores: Scores, fps: float, rules: Rules, origin: FoundWith
 ) -> list[FoundEvent]:
     """The events of a scored clip, with everything needed to find them again."""
@@ -77,17 +143,17 @@ def find(
             model_sha256=origin.model_sha256,
             **asdict(event),
         )
-        for event in events.find(scores.windows, fps, rules, clip)
+        for event in events_in(scores.windows, fps, rules, clip)
     ]
 
 
-def write(found: Iterable[FoundEvent], path: Path) -> None:
+def write_found(found: Iterable[FoundEvent], path: Path) -> None:
     """Write events atomically, one per line."""
     with replacing(path) as temporary:
         temporary.write_bytes(b"".join(encode(event) + b"\n" for event in found))
 
 
-def read(path: Path) -> dict[str, FoundEvent]:
+def read_found(path: Path) -> dict[str, FoundEvent]:
     """The events of a file by their id."""
     found = {}
     data = read_bytes(path, most=MAX_LABEL_BYTES)
@@ -104,7 +170,7 @@ def read(path: Path) -> dict[str, FoundEvent]:
     return found
 
 
-def chosen(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> list[FoundEvent]:
+def with_ids(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> list[FoundEvent]:
     """The events of a file with these ids."""
     for id in ids:
         if id not in found:
@@ -116,7 +182,7 @@ def chosen(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> l
     return [found[id] for id in ids]
 
 
-def marks(
+def marks_from(
     normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], config: Config
 ) -> Marks:
     """An operator's marks on events, with the poses of normal events cut from `clips`.

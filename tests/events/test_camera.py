@@ -11,18 +11,17 @@ import pytest
 from stepvad.codec import decode, to_plain
 from stepvad.detector import Detector
 from stepvad.evaluation.walkers import make_clips
-from stepvad.formats.labels import FrameLabels
-from stepvad.incidents import events
-from stepvad.incidents.camera_events import (
+from stepvad.events.camera import (
     CameraEvents,
+    CameraEventsState,
     CameraProfile,
     RecordChange,
     box_of,
     inside,
 )
-from stepvad.incidents.camera_state import CameraEventsState
-from stepvad.incidents.events import Rules
-from stepvad.incidents.record import Record
+from stepvad.events.record import Record
+from stepvad.events.rules import Rules, events_in
+from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.scoring import Watcher
@@ -118,7 +117,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     assert np.array_equal(frame[ours], whole.frame[theirs])
     assert x[ours].tobytes() == whole.x[theirs].tobytes()
 
-    found = events.find(offline.windows, 25.0, live.profile.rules, recorded)
+    found = events_in(offline.windows, 25.0, live.profile.rules, recorded)
     ended = [record for kind, record in changes if kind == "end"]
     assert len(found) > 0
     assert [(r.start_time, r.end_time, r.tracks, r.track_id) for r in ended] == [

@@ -1,0 +1,1 @@
+"""Scores become events: rules, thresholds with a promise, marks, and drift."""

@@ -1,1 +1,0 @@
-"""Events: rules, state machine, record and message; scores in, changes out."""
