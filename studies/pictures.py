@@ -38,8 +38,8 @@ from stepvad.formats import file_stem
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.plots.timeline import draw_timeline
 from stepvad.poses import Clip, Track
+from stepvad.report.plots import draw_timeline
 from stepvad.skeletons import Skeleton
 from stepvad.windows.runs import WindowIndex
 from studies import fits

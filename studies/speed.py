@@ -42,7 +42,7 @@ from stepvad.model.engines import Engine, available, import_onnxruntime, import_
 from stepvad.model.folded import Folded
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.plots import style
+from stepvad.report import plots
 from stepvad.windows.body import standardise
 from stepvad.windows.runs import cut
 from studies.plots.looks import OTHERS
@@ -554,7 +554,7 @@ def draw_speed(
     panels: Mapping[str, Sequence[Curve]], paper: Mapping[int, float], path: Path
 ) -> None:
     """Write a PNG: a panel per number of threads; bare products dotted, the paper grey."""
-    figure = style.figure(5.5 * len(panels) + 2.5, 5.5)
+    figure = plots.new_figure(5.5 * len(panels) + 2.5, 5.5)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, curves) in zip(every, panels.items(), strict=True):
         names = [curve.label.removeprefix("bare ") for curve in curves]
@@ -567,10 +567,10 @@ def draw_speed(
             axes.plot(people, median, stroke, color=colour[name], label=curve.label, marker=".")
             axes.fill_between(people, low, high, color=colour[name], alpha=0.15, linewidth=0)
         ms = [1000 * s / n for n, s in paper.items()]
-        axes.plot(list(paper), ms, "--", color=style.GREY, label="the paper, GTX 1080")
+        axes.plot(list(paper), ms, "--", color=plots.GREY, label="the paper, GTX 1080")
         axes.set(xscale="log", yscale="log", xlabel="people scored at once")
         axes.set_title(title, loc="left", parse_math=False)
-        style.open_axes(axes)
+        plots.open_axes(axes)
     every[0].set_ylabel("ms per window")
     every[-1].legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
-    style.save(figure, path, dpi=110)
+    plots.save(figure, path, dpi=110)

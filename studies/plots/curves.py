@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.plots import style
+from stepvad.report import plots
 from studies.plots import looks
 from studies.plots.looks import LineStyle
 
@@ -107,7 +107,7 @@ def draw_panels(
     room = (width * len(panels)) / (0.6 + 0.085 * max(map(len, numbers), default=1))
     columns = max(1, min(LEGEND_COLUMNS, int(room)))
     legend_height = 0.25 * -(-len(numbers) // columns)
-    figure = style.figure(width * len(panels) + 0.6, height + legend_height)
+    figure = plots.new_figure(width * len(panels) + 0.6, height + legend_height)
     every = figure.subplots(1, len(panels), sharey=share_y, squeeze=False)[0]
     for axes, (title, lines) in zip(every, panels.items(), strict=True):
         for label, line in lines.items():
@@ -117,12 +117,12 @@ def draw_panels(
         axes.set_xlabel(labels.x, parse_math=False)
         axes.set_title(title, loc="left", parse_math=False)
         axes.grid(color="#DDDDDD", linewidth=0.6)
-        style.open_axes(axes)
+        plots.open_axes(axes)
     if labels.ylim is not None:
         every[0].set_ylim(*labels.ylim)
     every[0].set_ylabel(labels.y, parse_math=False)
     _add_legend(figure, every, columns)
-    style.save(figure, path, dpi=130)
+    plots.save(figure, path, dpi=130)
 
 
 def _draw_line(axes: Axes, label: str, line: Series, look: LineStyle) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.plots import style
+from stepvad.report import plots
 from studies.plots.looks import look as look_of
 
 ROW_INCHES = 0.3
@@ -32,7 +32,7 @@ def draw_dots(panels: Mapping[str, Sequence[Dot]], path: Path, xlabel: str) -> N
     labels = [*dict.fromkeys(dot.label for dots in panels.values() for dot in dots)]
     widest = max(map(len, labels))
     height = ROW_INCHES * len(labels) + 1.0
-    figure = style.figure(PANEL_INCHES * len(panels) + 0.075 * widest, height)
+    figure = plots.new_figure(PANEL_INCHES * len(panels) + 0.075 * widest, height)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, dots) in zip(every, panels.items(), strict=True):
         axes.axvline(dots[0].value, color="#999999", linewidth=1, linestyle="--")
@@ -44,6 +44,6 @@ def draw_dots(panels: Mapping[str, Sequence[Dot]], path: Path, xlabel: str) -> N
         axes.set_xlabel(xlabel, parse_math=False)
         axes.set_title(title, loc="left", parse_math=False)
         axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
-        style.open_axes(axes)
+        plots.open_axes(axes)
     every[0].invert_yaxis()
-    style.save(figure, path, dpi=130)
+    plots.save(figure, path, dpi=130)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.plots import style
+from stepvad.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def draw_heatmaps(
         raise DataError("heat maps: expected at least one panel, got none", hint="give one grid")
     width = sum(max(len(grid.T) * CELL_INCHES[0], 2.0) + 0.3 for grid in panels.values())
     height = max(len(grid.K) for grid in panels.values()) * CELL_INCHES[1]
-    figure = style.figure(width + 1.6, height + 1.1)
+    figure = plots.new_figure(width + 1.6, height + 1.1)
     shares = [max(len(grid.T), 3) for grid in panels.values()]
     every = figure.subplots(1, len(panels), squeeze=False, width_ratios=shares)[0]
     colours = _colours([grid.values for grid in panels.values()])
@@ -82,7 +82,7 @@ def draw_heatmaps(
         axes.set_xlabel(xlabel, parse_math=False)
     every[0].set_ylabel(ylabel, parse_math=False)
     figure.colorbar(colours, ax=[*every], label=label, pad=0.02, fraction=0.04)
-    style.save(figure, path, dpi=130)
+    plots.save(figure, path, dpi=130)
 
 
 def _colours(values: list[NDArray[np.float64]]) -> ScalarMappable:
@@ -114,7 +114,7 @@ def _draw_grid(axes: Axes, grid: Grid, colours: ScalarMappable, digits: int) -> 
         row, column = best
         corner = (column - 0.46, row - 0.46)
         axes.add_patch(
-            Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=style.VERMILION, linewidth=2.5)
+            Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=plots.VERMILION, linewidth=2.5)
         )
     axes.set_xticks(range(len(grid.T)), [str(t) for t in grid.T])
     axes.set_yticks(range(len(grid.K)), [str(k) for k in grid.K])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.plots import style
 from stepvad.poses import Clip, Track
+from stepvad.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = (style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY, "#999999")
+COLOURS = (plots.BLUE, plots.GREEN, plots.PURPLE, plots.ORANGE, plots.SKY, "#999999")
 """Colours of people, in turn; without the colour of the ground truth."""
 MARGIN = 1.1
 """Size of the view relative to the people's extent."""
@@ -44,7 +44,7 @@ def draw_scenes(
     columns = max((len(strip.frames) for strip in strips), default=1)
     width = 3.2 * columns
     height = (3.2 * size[1] / size[0] + 0.15) * max(len(strips), 1) + 0.4
-    figure = style.figure(width, height)
+    figure = plots.new_figure(width, height)
     grid = figure.subplots(max(len(strips), 1), columns, squeeze=False)
     figure.suptitle(title, parse_math=False, fontsize="medium")
     for row, strip in zip(grid, strips, strict=False):
@@ -53,7 +53,7 @@ def draw_scenes(
             _draw_frame(axes, strip, frame, part)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
-    style.save(figure, path, dpi=dpi)
+    plots.save(figure, path, dpi=dpi)
 
 
 def _part_with_people(strip: ClipStrip, size: tuple[int, int]) -> NDArray[np.float64]:
@@ -82,7 +82,7 @@ def _draw_frame(axes: Axes, strip: ClipStrip, frame: int, part: NDArray[np.float
     axes.set_title(f"{strip.caption}, {frame}", fontsize=7, pad=2, loc="left", parse_math=False)
     if strip.abnormal[frame]:
         for spine in axes.spines.values():
-            spine.set(color=style.TRUTH, linewidth=2.5)
+            spine.set(color=plots.TRUTH, linewidth=2.5)
 
 
 def _draw_person(axes: Axes, clip: Clip, track: Track, at: int, colour: str) -> None:

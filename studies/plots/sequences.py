@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.plots import style
+from stepvad.report import plots
 from stepvad.skeletons import Skeleton
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHADES = ("#8EC1E8", style.BLUE, "#062B49")
+SHADES = ("#8EC1E8", plots.BLUE, "#062B49")
 """Light to dark, one per frame drawn: the first, the middle and the last of the window."""
 GHOST = "#CCCCCC"
 PANEL_INCHES = 1.75
@@ -48,7 +48,7 @@ def draw_sequences(
     apart *= _direction(rows[0].windows[0])
     (left, right), (top, bottom) = _limits(rows, apart)
     wide = PANEL_INCHES * (right - left) / (bottom - top)
-    figure = style.figure(wide * len(columns) + 1.1, PANEL_INCHES * len(rows) + 0.6)
+    figure = plots.new_figure(wide * len(columns) + 1.1, PANEL_INCHES * len(rows) + 0.6)
     grid = figure.subplots(len(rows), len(columns), squeeze=False)
     for axes_row, row in zip(grid, rows, strict=True):
         for number, axes in enumerate(axes_row):
@@ -63,7 +63,7 @@ def draw_sequences(
     for axes, words in zip(grid[0], columns, strict=True):
         axes.set_title(words, parse_math=False)
     figure.supxlabel(caption, parse_math=False, fontsize="large")
-    style.save(figure, path, dpi=100)
+    plots.save(figure, path, dpi=100)
 
 
 def shown_frames(n: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ import pytest
 
 from stepvad import Config, Detector
 from stepvad.poses import Clip
-from stepvad.report import ReportedClip
+from stepvad.report.page import ReportedClip
 from tests.report.pages import case_of, joined_walkers
 
 

@@ -14,7 +14,8 @@ from stepvad.evaluation.walkers import make_clips
 from stepvad.events.rules import Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip, Track
-from stepvad.report import ReportedClip, investigate
+from stepvad.report.page import ReportedClip
+from stepvad.report.timeline import investigate
 
 VOID = {"meta", "input", "br", "link", "img"}
 

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stepvad.report import ReportedClip, render
+from stepvad.report.page import ReportedClip, render
 from tests.browser import IN_CHROMIUM, new_page, resize, until
 
 pytestmark = IN_CHROMIUM

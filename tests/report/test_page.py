@@ -15,9 +15,9 @@ from stepvad.events.rules import events_in
 from stepvad.events.threshold import Threshold
 from stepvad.explain import explain
 from stepvad.explain.event import HEAT, PER_PIXEL
-from stepvad.plots import style
 from stepvad.poses import Clip, Track
-from stepvad.report import ReportedClip, render
+from stepvad.report import plots
+from stepvad.report.page import ReportedClip, render
 from stepvad.video.timeline import clock
 from tests.report.pages import Element, case_of, motions, read
 
@@ -201,9 +201,9 @@ def test_the_policy_allows_this_script_and_this_style_alone(page: Element) -> No
 def test_colours_are_those_of_the_pictures(page: Element) -> None:
     sheet = page.one("style").text
     assert "$" not in sheet
-    assert f"--truth: {style.TRUTH};" in sheet
-    assert f"--heat: {style.VERMILION};" in sheet
-    assert f"--odd: {style.BLUE};" in sheet
+    assert f"--truth: {plots.TRUTH};" in sheet
+    assert f"--heat: {plots.VERMILION};" in sheet
+    assert f"--odd: {plots.BLUE};" in sheet
 
 
 def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepvad import Config, Detector
 from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Clip
-from stepvad.report import render
+from stepvad.report.page import render
 from tests.report.pages import case_of, read
 
 

@@ -242,8 +242,7 @@ def walkers(
     from stepvad.evaluation.walkers import write_dataset
 
     if contact_sheet is not None:
-        from stepvad.plots.contact_sheet import draw_contact_sheet
-        from stepvad.report.walker_sheet import strips
+        from stepvad.report.sheets import draw_contact_sheet, strips
 
         check_output(contact_sheet)
         draw_contact_sheet(strips(seed=seed), contact_sheet)

@@ -410,9 +410,9 @@ def calibrate(
         calibration = footage.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
     write_calibration(calibration, where)
     if plot is not None:
-        from stepvad.plots.calibration import draw
+        from stepvad.report.plots import draw_calibration
 
-        draw(calibration, plot)
+        draw_calibration(calibration, plot)
     if as_json:
         print_json([_facts(calibration)])
     else:

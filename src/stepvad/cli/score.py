@@ -183,7 +183,7 @@ def _check_plot(path: Path) -> None:
 
 def _plot(scores: Scores, path: Path, number: int) -> None:
     from stepvad.formats import file_stem
-    from stepvad.plots.timeline import draw_timeline
+    from stepvad.report.plots import draw_timeline
 
     if path.is_dir():
         draw_timeline(scores, path / f"{file_stem(scores.clip)}.png")
@@ -263,7 +263,7 @@ def explain(
         else:
             explained = explain_highest(detector, clips, top, report=report)
     if output is not None:
-        from stepvad.plots.explanation import draw_explanations
+        from stepvad.report.sheets import draw_explanations
 
         draw_explanations(explained, output)
         say(f"drawn to {output}")
@@ -369,7 +369,8 @@ def report(
     """
     from stepvad.evaluation.datasets import read_truth
     from stepvad.files import replacing
-    from stepvad.report import ReportedClip, investigate, render
+    from stepvad.report.page import ReportedClip, render
+    from stepvad.report.timeline import investigate
 
     _check_page(output)
     detector = load_detector(model)

@@ -19,13 +19,11 @@ from stepvad.codec import encode
 from stepvad.events.rules import Event, Rules
 from stepvad.events.threshold import Threshold
 from stepvad.explain import Explanation
-from stepvad.explain.event import ExplainedPeak
+from stepvad.explain.event import HEAT, ROOM, ExplainedPeak, Motion
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores
-from stepvad.plots import style
-from stepvad.report import timeline
-from stepvad.report.incidents import Incident
-from stepvad.report.strip import strip
+from stepvad.report import plots, timeline
+from stepvad.report.timeline import Incident
 from stepvad.video.timeline import clock
 
 SHA256_SHOWN = 12
@@ -113,7 +111,7 @@ def render(reported: ReportedClip) -> str:
 
 def house_style() -> str:
     """The style sheet shared by all pages: colours, typography and the player."""
-    colours = {name: value for name, value in vars(style).items() if isinstance(value, str)}
+    colours = {name: value for name, value in vars(plots).items() if isinstance(value, str)}
     return Template(_read("house.css")).substitute(colours)
 
 
@@ -386,3 +384,50 @@ def _count(n: int, noun: str) -> str:
 
 def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
+
+
+STILLS = 6
+"""Frames in a film strip."""
+LARGEST_DOT = 0.055
+"""Dot radius of the joint that contributes most, relative to the width of the view."""
+
+
+def strip(motion: Motion, fps: float) -> str:
+    """Render a few frames side by side; works without scripts and in print."""
+    shown = np.unique(np.linspace(0, len(motion.observed) - 1, STILLS).round().astype(np.int64))
+    both = np.concatenate([motion.observed[shown], motion.ghost[shown]], axis=1)
+    low, high = both.min(axis=1), both.max(axis=1)
+    size = max(int(ROOM * (high - low).max()), 1)
+    corners = (low + high - size) // 2  # each frame centred on its own, all on one scale
+    stills = [
+        f"<li>{_still(motion, at, corner, size)}<span>"
+        f"{clock((motion.first_frame + at) / fps, tenths=True)}</span></li>"
+        for at, corner in zip(shown.tolist(), corners, strict=True)
+    ]
+    return f'<ol class="strip">{"".join(stills)}</ol>'
+
+
+def _still(motion: Motion, at: int, corner: NDArray[np.int64], size: int) -> str:
+    """Render one frame as a square of `size` from `corner`."""
+    observed, ghost = motion.observed[at] - corner, motion.ghost[at] - corner
+    largest = LARGEST_DOT * size
+    dots = [
+        f'<circle cx="{x}" cy="{y}" r="{round(largest * (heat / HEAT) ** 0.5)}"/>'
+        for (x, y), heat in zip(observed.tolist(), motion.heat[at].tolist(), strict=True)
+        if heat
+    ]
+    return (
+        f'<svg viewBox="0 0 {size} {size}" aria-hidden="true">'
+        f'<path class="ghost" d="{_path(motion, ghost)}"/>'
+        f'<path class="bone" d="{_path(motion, observed)}"/>'
+        f'<g class="heat">{"".join(dots)}</g></svg>'
+    )
+
+
+def _path(motion: Motion, joints: NDArray[np.int64]) -> str:
+    """Bones as one SVG path; joints if there are no bones."""
+    if not motion.bones:
+        return "".join(f"M{x} {y}h1" for x, y in joints.tolist())
+    ends = [(joints[a], joints[others].mean(axis=0).round().astype(np.int64))
+            for a, *others in motion.bones]  # fmt: skip
+    return "".join(f"M{a[0]} {a[1]}L{b[0]} {b[1]}" for a, b in ends)

@@ -1,3 +1,5 @@
+"""DOC."""
+
 from __future__ import annotations
 
 import sys
@@ -9,8 +11,8 @@ from matplotlib.image import imread
 
 from stepvad import Scores, WindowScores
 from stepvad.errors import MissingExtraError
-from stepvad.plots import style
-from stepvad.plots.timeline import draw_timeline
+from stepvad.report import plots
+from stepvad.report.plots import draw_timeline
 from stepvad.windows.body import Repairs
 
 
@@ -56,4 +58,4 @@ def test_a_clip_without_scores_is_drawn_too(tmp_path: Path) -> None:
 def test_a_figure_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"plot needs the plots extra; pip install"):
-        style.figure(1, 1)
+        plots.new_figure(1, 1)

@@ -1,1 +1,0 @@
-"""Plots: timelines, sheets of skeletons, curves and heat maps."""

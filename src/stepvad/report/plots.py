@@ -1,0 +1,136 @@
+"""Plots of a calibration and of a clip's scores, and the style of all plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import MissingExtraError
+from stepvad.events.calibration import Calibration
+from stepvad.events.threshold import rates_beyond
+from stepvad.files import replacing
+from stepvad.model.scoring import Scores, person_scores, true_runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLACK = "#000000"
+BLUE = "#0072B2"
+GREEN = "#009E73"
+GREY = "#777777"
+ORANGE = "#E69F00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+VERMILION = "#D55E00"
+"""The palette of Okabe and Ito, without yellow, which is too pale for lines on white."""
+TRUTH = VERMILION
+"""Frames labelled abnormal."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Create an empty figure, sized in inches, that can be saved as PNG without a display."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("plot", "plots") from error
+    return FigureCanvasAgg(Figure(figsize=(width, height), layout="constrained")).figure
+
+
+def save(drawn: Figure, path: Path, *, dpi: int) -> None:
+    """Write a PNG, atomically; the same figure always gives the same bytes."""
+    with replacing(path) as temporary:
+        drawn.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
+
+
+def open_axes(axes: Axes) -> None:
+    """Hide the top and right spines."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+INCHES = (7.2, 4.2)
+BEYOND = 1.15
+"""Upper end of the x axis, as a multiple of the threshold."""
+
+
+def draw_calibration(calibration: Calibration, path: Path) -> None:
+    """Write the plot as PNG."""
+    drawn = new_figure(*INCHES)
+    axes = drawn.add_subplot()
+    _draw_counts(axes, calibration)
+    _draw_promise(axes, calibration)
+    axes.set_yscale("log")
+    axes.set_xlabel("threshold")
+    axes.set_ylabel("false events per hour of a camera")
+    axes.legend(frameon=False, loc="upper right")
+    open_axes(axes)
+    save(drawn, path, dpi=140)
+
+
+def _draw_counts(axes: Axes, calibration: Calibration) -> None:
+    first, *others = calibration.counted.values()
+    counted = first.joined(others)
+    seen = counted.totals > 0
+    axes.step(
+        counted.levels[seen],
+        counted.totals[seen] / counted.total_hours,
+        where="post",
+        color=BLACK,
+        label=f"counted in {counted.total_hours:.3g} hours",
+    )
+    top = BEYOND * max(calibration.threshold.value, counted.levels[-1])
+    beyond, low, middle, high = rates_beyond(counted, top)
+    axes.plot(beyond, middle, color=BLUE, label="its tail, continued (95 %)")
+    axes.fill_between(beyond, low, high, color=BLUE, alpha=0.2, linewidth=0)
+    floor = min(calibration.threshold.alerts_per_hour, 1 / counted.total_hours) / 10
+    axes.set_ylim(bottom=floor, top=2 * float(np.max(counted.totals)) / counted.total_hours)
+
+
+def _draw_promise(axes: Axes, calibration: Calibration) -> None:
+    threshold = calibration.threshold
+    bottom, left = axes.get_ylim()[0], axes.get_xlim()[0]
+    at = (threshold.value, threshold.alerts_per_hour)
+    axes.plot([left, at[0], at[0]], [at[1], at[1], bottom], color=VERMILION, linestyle=":")
+    axes.set_xlim(left=left)
+    axes.plot(
+        threshold.value,
+        threshold.alerts_per_hour,
+        marker="o",
+        color=VERMILION,
+        linestyle="none",
+        label=f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} per hour, "
+        f"{100 * threshold.confidence:g} % sure",
+    )
+
+
+PERSON_COLOUR = "#999999"
+WORST_COLOUR = BLUE
+
+
+def draw_timeline(
+    scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None, title: str = ""
+) -> None:
+    """Write a PNG: a thin line per person, a thick one for the highest score, anomalies shaded."""
+    figure = new_figure(9, 3)
+    axes = figure.add_subplot()
+    for number, (frame, score) in enumerate(person_scores(scores.windows, scores.T)):
+        label = "one person" if number == 0 else None
+        axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
+    axes.plot(scores.frames, color=WORST_COLOUR, linewidth=1.6, label="worst person")
+    if abnormal is not None:
+        for number, (first, end) in enumerate(true_runs(abnormal)):
+            label = "true anomaly" if number == 0 else None
+            axes.axvspan(first, end - 1, color=TRUTH, alpha=0.2, linewidth=0, label=label)
+    axes.set(
+        xlabel="frame",
+        ylabel="anomaly score A(x)",
+        xlim=(0, max(scores.n_frames - 1, 1)),
+    )
+    axes.set_title(title or scores.clip, loc="left", parse_math=False)
+    open_axes(axes)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
+    save(figure, path, dpi=120)

@@ -1,0 +1,281 @@
+"""Skeletons on sheets: what people did, and what was unusual about it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.evaluation.walker_motion import FPS
+from stepvad.evaluation.walkers import EVENTS, make_clips
+from stepvad.explain import Explanation
+from stepvad.poses import Track
+from stepvad.report import plots
+from stepvad.skeletons import COCO17, LEFT_SHOULDER, RIGHT_SHOULDER, Skeleton
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEFT_COLOUR = plots.BLUE
+RIGHT_COLOUR = plots.VERMILION
+MIDDLE_COLOUR = "#555555"
+"""Colours of the body's sides, distinguishable for colour-blind readers."""
+PANEL_INCHES = 1.05
+PANEL_HEIGHT = 1.25
+"""In widths of a panel, as are the two below."""
+FEET = 0.95
+"""Distance of the feet from the top of the panel."""
+BODY = 0.73
+"""Height of the tallest pose of a strip."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PersonStrip:
+    """One row: a title, a track, and the indices of the poses to show."""
+
+    title: str
+    track: Track
+    poses: NDArray[np.int64]
+
+
+def spread(chosen: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+    """Indices of up to n chosen poses, evenly spaced from the first to the last."""
+    numbers = np.flatnonzero(chosen)
+    return numbers[np.unique(np.linspace(0, len(numbers) - 1, n).round().astype(np.int64))]
+
+
+def draw_contact_sheet(
+    strips: Sequence[PersonStrip], path: Path, *, skeleton: Skeleton = COCO17
+) -> None:
+    """Write a PNG with a row per strip; faint bones have low confidence, arrows show direction."""
+    columns = max((len(strip.poses) for strip in strips), default=1)
+    tall = PANEL_HEIGHT * max(len(strips), 1)
+    figure = plots.new_figure(PANEL_INCHES * (columns + 1), PANEL_INCHES * tall)
+    # One coordinate system for all panels: one for each takes many times as long.
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(tall, 0))
+    axes.set_axis_off()
+    for row, strip in enumerate(strips):
+        middle = (row + 0.5) * PANEL_HEIGHT
+        axes.text(-0.05, middle, strip.title, ha="right", va="center", parse_math=False)
+        for column in range(len(strip.poses)):
+            _draw_pose(axes, strip, row, column, skeleton)
+    plots.save(figure, path, dpi=100)
+
+
+def _draw_pose(axes: Axes, strip: PersonStrip, row: int, column: int, skeleton: Skeleton) -> None:
+    """Draw one pose in its panel, the feet of everybody at the same height."""
+    from matplotlib.collections import LineCollection
+
+    pose, feet = strip.poses[column], row * PANEL_HEIGHT + FEET
+    tall = max(float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max()), 1.0)
+    seen, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]
+    origin = np.array([seen[:, 0].mean(), seen[:, 1].max()])
+    points = (seen - origin) * (BODY / tall) + (column + 0.5, feet)
+    bones = [[*bone] for bone in skeleton.bones]
+    sure = [float(np.clip(np.nan_to_num(confidence[ends].min()), 0.15, 1)) for ends in bones]
+    colours = [(_colour(skeleton, bone), a) for bone, a in zip(skeleton.bones, sure, strict=True)]
+    lines = [points[ends] for ends in bones]
+    axes.add_collection(
+        LineCollection(lines, colors=colours, linewidths=1.6, capstyle="projecting"),
+        autolim=False,
+    )
+    _draw_arrow(axes, _direction_of(strip, column) / tall, (column + 0.5, feet + 0.14 * BODY))
+    number = f"{strip.track.frames[pose]}"
+    axes.text(column + 0.5, feet - 1.12 * BODY, number, ha="center", size=6, color=MIDDLE_COLOUR)
+
+
+def _direction_of(strip: PersonStrip, column: int) -> NDArray[np.float64]:
+    """Where the person goes between the poses before and after this one, in pixels."""
+    before, after = strip.poses[max(column - 1, 0)], strip.poses[column : column + 2][-1]
+    before_xy, after_xy = strip.track.keypoints[[before, after]].mean(axis=1, dtype=np.float64)
+    return after_xy - before_xy
+
+
+def _draw_arrow(axes: Axes, way: NDArray[np.float64], start: tuple[float, float]) -> None:
+    """Draw the direction of somebody who moves, `way` in heights of the person."""
+    if np.abs(way).max() <= 0.1:
+        return
+    x, y = 0.35 * BODY * way / np.linalg.norm(way)
+    axes.annotate(
+        "",
+        xy=(start[0] + x, start[1] + y / 3),
+        xytext=start,
+        arrowprops={"arrowstyle": "->", "color": MIDDLE_COLOUR},
+    )
+
+
+def _colour(skeleton: Skeleton, bone: tuple[int, int]) -> str:
+    sides = {skeleton.joints[end].partition("_")[0] for end in bone}
+    if "left" in sides and "right" not in sides:
+        return LEFT_COLOUR
+    return RIGHT_COLOUR if "right" in sides and "left" not in sides else MIDDLE_COLOUR
+
+
+SHOWN_MOMENTS = 5
+"""Frames of a film strip, from the first to the last of the window."""
+GHOST = "#8CC4EC"
+OBSERVED = "#333333"
+HEAT = plots.VERMILION
+"""Joints that raise the score; dot size shows by how much, without relying on colour."""
+LARGEST_DOT = 170.0
+"""Dot area of the joint that contributes most, in square points."""
+STRIP_INCHES = 2.5
+NOSE = COCO17.joints.index("nose")
+WRAPPED = 108
+"""Line width of the title in characters."""
+
+
+def draw_explanations(explanations: Sequence[Explanation], path: Path) -> None:
+    """Write a PNG with a film strip per window, its title above and its body parts beside it."""
+    height = (STRIP_INCHES + 0.75) * len(explanations) + 0.3
+    figure = plots.new_figure(1.62 * SHOWN_MOMENTS + 2.6, height)
+    rows = np.atleast_1d(np.array(figure.subfigures(len(explanations), 1), dtype=object))
+    for row, explanation in zip(rows, explanations, strict=True):
+        grid = row.subplots(1, SHOWN_MOMENTS + 1, width_ratios=[1.0] * SHOWN_MOMENTS + [1.25])
+        row.suptitle(title(explanation), fontsize="large", x=0.01, ha="left", parse_math=False)
+        _draw_strip(grid[:-1], explanation)
+        _draw_parts(grid[-1], explanation)
+    rows[-1].supxlabel(
+        "black: observed   blue: nearest normal motion   "
+        "orange dots: joints that raise the score, larger is more",
+        fontsize="large",
+    )
+    plots.save(figure, path, dpi=100)
+
+
+def title(explanation: Explanation) -> str:
+    """Title of a film strip: clip, track, score, shares of several views, what is unusual."""
+    said = "; ".join(explanation.words) or "nothing unusual"
+    where = f"{explanation.clip}, track {explanation.track}: score {explanation.score:.1f}"
+    if explanation.views:
+        where = f"{where} ({explanation.share_words})"
+    return textwrap.fill(f"{where}. {said[0].upper()}{said[1:]}", WRAPPED)
+
+
+def shown_frames(n: int) -> NDArray[np.int64]:
+    """The frames to draw from a window of n, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, SHOWN_MOMENTS).round().astype(np.int64))
+
+
+def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
+    """Draw frames centred on the person, all on one scale."""
+    shown = shown_frames(len(explanation.frames))
+    centres = explanation.observed.mean(axis=1, keepdims=True)  # (T, 1, 2)
+    observed, ghost = explanation.observed - centres, explanation.ghost - centres
+    both = np.concatenate([observed[shown], ghost[shown]]).reshape(-1, 2)
+    low, high = both.min(axis=0), both.max(axis=0)
+    half = 0.55 * float(max(*(high - low), 1.0))
+    middle = (low + high) / 2
+    largest = max(float(explanation.contributions.max()), 1e-9)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, t in zip(panels, shown, strict=False):
+        _draw_bones(axes, ghost[t], explanation, colour=GHOST, wide=5.0)
+        _draw_bones(axes, observed[t], explanation, colour=OBSERVED, wide=1.6)
+        raising = np.clip(explanation.contributions[t] / largest, 0, 1)
+        across, down = observed[t].T
+        dots = LARGEST_DOT * raising
+        axes.scatter(across, down, dots, color=HEAT, zorder=3, linewidths=0, clip_on=False)
+        axes.set(
+            xlim=(middle[0] - half, middle[0] + half),
+            ylim=(middle[1] + half, middle[1] - half),
+            aspect="equal",
+        )
+        axes.set_title(f"frame {explanation.frames[t]}", fontsize="medium", y=-0.08)
+
+
+def _draw_bones(
+    axes: Axes, points: NDArray[np.float32], explanation: Explanation, *, colour: str, wide: float
+) -> None:
+    """Draw one pose: bones, or joints if the skeleton has no bones."""
+    from matplotlib.collections import LineCollection
+
+    if not explanation.skeleton.bones:
+        axes.plot(*points.T, ".", color=colour, markersize=2 * wide)
+        return
+    bones = [points[[*bone]] for bone in explanation.skeleton.bones]
+    if explanation.skeleton == COCO17:  # COCO has no bone between head and shoulders
+        bones.append(np.stack([points[NOSE], points[[LEFT_SHOULDER, RIGHT_SHOULDER]].mean(axis=0)]))
+    axes.add_collection(LineCollection(bones, colors=colour, linewidths=wide, capstyle="round"))
+
+
+def _draw_parts(axes: Axes, explanation: Explanation) -> None:
+    """Draw the share of the score by body part, and by meaning of the other views."""
+    least = 0.005 if explanation.views else 0.0
+    parts = [part for part in explanation.parts if part.share > least][:6]
+    places = range(len(parts))
+    axes.barh(places, [100 * part.share for part in parts], color=HEAT, height=0.6)
+    axes.set_yticks(places, [part.name for part in parts])
+    for place, part in zip(places, parts, strict=True):
+        axes.text(100 * part.share + 2, place, f"{100 * part.share:.0f} %", va="center")
+    axes.set(xlim=(0, 135), ylim=(5.6, -0.6), xticks=[])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_title("share of the score", fontsize="medium")
+
+
+SHOULDERS = [COCO17.joints.index("left_shoulder"), COCO17.joints.index("right_shoulder")]
+HIPS = [COCO17.joints.index("left_hip"), COCO17.joints.index("right_hip")]
+SHOWN = round(2.4 * FPS)
+"""Frames in a strip."""
+TITLES = ("walk", "stand", *(event for event in EVENTS if event))
+
+
+def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[PersonStrip]:
+    """One strip per activity, chosen from the first clips of a seed.
+
+    Among the candidates of `rounds` rounds of events, the strip seen most from the side is chosen.
+    """
+    n_clips = rounds * len(EVENTS)
+    found = [*_normal(n_clips, seed, columns), *_abnormal(n_clips, seed, columns)]
+    best = {strip.title: strip for strip in sorted(found, key=_breadth, reverse=True)}
+    return [best[title] for title in TITLES if title in best]
+
+
+def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
+    """Yield the first frames of the event of each clip's first person."""
+    for clip, truth in make_clips(n_clips, seed=seed, anomalies=True):
+        for track in clip.tracks:
+            acts = np.flatnonzero(truth.abnormal[track.frames])
+            if track.id == 1 and len(acts) > SHOWN // 2:
+                (event,) = truth.classes
+                yield _strip(event, track, acts[:SHOWN], columns)
+
+
+def _normal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
+    """Yield the fastest and slowest moments of people in training clips."""
+    for clip, _ in make_clips(n_clips, seed=seed):
+        for track in clip.tracks:
+            way = _way(track)
+            for title, fits, start in (
+                ("walk", way > 1, np.argmax(np.append(way, 0))),
+                ("stand", way < 0.05, np.argmin(np.append(way, 1))),
+            ):
+                if fits.any():
+                    yield _strip(title, track, np.arange(start, start + SHOWN), columns)
+
+
+def _strip(title: str, track: Track, poses: NDArray[np.int64], columns: int) -> PersonStrip:
+    chosen = np.zeros(len(track), dtype=np.bool_)
+    chosen[poses] = True
+    return PersonStrip(title, track, spread(chosen, columns))
+
+
+def _way(track: Track) -> NDArray[np.float64]:
+    """Distance of the hips over one strip from each pose, in heights of the person."""
+    hips = track.keypoints[:, HIPS].mean(axis=1, dtype=np.float64)
+    tall = np.ptp(track.keypoints[..., 1], axis=1)[:-SHOWN]
+    return np.linalg.norm(hips[SHOWN:] - hips[:-SHOWN], axis=1) / tall
+
+
+def _breadth(strip: PersonStrip) -> float:
+    """Apparent shoulder width; small for people seen from the side."""
+    points = strip.track.keypoints[strip.poses]
+    apart = np.abs(np.diff(points[:, SHOULDERS, 0], axis=1)).mean()
+    return float(apart / np.ptp(points[..., 1], axis=1).max())
