@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,9 +89,9 @@ def watch(
     if check:
         _check(settings, send_test=send_test, as_json=as_json)
         return
-    from stepvad.services import site
+    from stepvad.site.settings.file import load
 
-    raise typer.Exit(site.watch(settings))
+    raise typer.Exit(_run(load(settings), settings))
 
 
 def _demo(port: int | None) -> int:
@@ -102,12 +103,33 @@ def _demo(port: int | None) -> int:
             f"port {port}: expected a free port, got one in use",
             hint="choose another --port, or leave it out",
         )
-    from stepvad.services.site import watch_demo
+    from stepvad.site.intake.demo import settings
 
     with temporary_directory() as data:
         say("synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it")
         usual = DEMO_PORT if _is_free(DEMO_PORT) else 0
-        return watch_demo(data, usual if port is None else port)
+        return _run(settings(data, usual if port is None else port))
+
+
+def _run(settings: SiteSettings, path: Path | None = None) -> int:
+    """Run a site until SIGTERM or Ctrl-C; with a file, its page can change its settings."""
+    from stepvad.site.app import Site, exclusive_lock
+    from stepvad.site.learning.learner import start_process
+    from stepvad.site.service import Service
+    from stepvad.site.settings.live import SettingsEditor
+    from stepvad.site.stages import set_up
+    from stepvad.web.app import serve_page
+
+    def run(service: Service) -> list[str]:
+        set_up(settings.logs)
+        editor = None if path is None else SettingsEditor(path, settings, service.restart)
+        serve = partial(serve_page, editor=editor) if settings.web.enabled else None
+        rounds = None if path is None else start_process(path)
+        with exclusive_lock(settings.data):
+            site = Site(settings, serve=serve, rounds=rounds, reload=service.restart)
+            return site.run(service.stop, service.beat)
+
+    return Service().run(run)
 
 
 def _is_free(port: int) -> bool:

@@ -1,1 +1,0 @@
-"""Long-running processes: a site, an edge, the page of a fleet's events."""
