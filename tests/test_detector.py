@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad import Clip, Config, Detector, Track
-from stepvad.config import Compute
+from stepvad.config import Compute, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.engines import Runtime
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import STEP18, Skeleton, of_size

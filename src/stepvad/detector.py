@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Compute, Config
+from stepvad.config import Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
 from stepvad.model import modelfile
-from stepvad.model.engines import EngineNetwork, Runtime, choose
+from stepvad.model.engines import EngineNetwork, choose
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import (
     BATCH,

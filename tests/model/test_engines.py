@@ -19,10 +19,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.model import engines
-from stepvad.model.engines import ENGINES, Engine, choose, import_openvino, threads_of, usable
+from stepvad.model.engines import ENGINES, choose, import_openvino, threads_of, usable
 from stepvad.model.folded import ROWS
 from stepvad.windows.values import Windows
 
