@@ -11,13 +11,16 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stepvad.cli import main
 from stepvad.detector import Detector
 from stepvad.evaluation import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
@@ -97,6 +100,31 @@ def _processor_s() -> float:
     """Processor time of this process and of its children that ended."""
     used = (resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Run]
+
+
+@pytest.fixture
+def stepvad(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, run in this process."""
+
+    def run(*words: str | Path) -> Run:
+        monkeypatch.setattr(sys, "argv", ["stepvad", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Run(int(end.value.code or 0), out, err)
+
+    return run
 
 
 __all__ = [

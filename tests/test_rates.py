@@ -37,7 +37,8 @@ from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate
-from tests.cli.conftest import Command, stepvad
+from tests.cli.conftest import stepvad
+from tests.conftest import Command
 
 __all__ = ["stepvad"]
 

@@ -26,7 +26,8 @@ from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut
-from tests.cli.conftest import Command, stepvad
+from tests.cli.conftest import stepvad
+from tests.conftest import Command
 
 __all__ = ["stepvad"]
 

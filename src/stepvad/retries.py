@@ -23,6 +23,7 @@ class Backoff:
         """`failures`: number of earlier failures, if the caller keeps count."""
         self._first_s, self._longest_s, self._growth = first_s, longest_s, growth
         self.failures = failures
+        self._random = random.Random()
 
     def reset(self) -> None:
         """Record a success: the next delay starts at `first_s` again."""
@@ -36,7 +37,7 @@ class Backoff:
         steps = min(self.failures, MOST_STEPS)
         full_s = min(self._first_s * self._growth**steps, self._longest_s)
         self.failures += 1
-        return min(max(full_s * random.uniform(0.5, 1.0), at_least_s), self._longest_s)
+        return min(max(full_s * self._random.uniform(0.5, 1.0), at_least_s), self._longest_s)
 
     def wait(self, stop: threading.Event, at_least_s: float = 0.0) -> bool:
         """Count a failure and wait; return whether `stop` was set meanwhile."""

@@ -1,41 +1,12 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from stepvad.cli import main
 from stepvad.evaluation.walkers import write_dataset
 
 QUICK = ("--width", "16", "--max-steps", "8", "--K", "12")
-
-
-@dataclass(frozen=True)
-class Run:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Run]
-
-
-@pytest.fixture
-def stepvad(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line, run in this process."""
-
-    def run(*words: str | Path) -> Run:
-        monkeypatch.setattr(sys, "argv", ["stepvad", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return Run(int(end.value.code or 0), out, err)
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from stepvad import read_clips
 from stepvad.archive import scoring
 from stepvad.formats import write_clip
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.events.calibration import calibration_path, read_calibration
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.model import modelfile
 from stepvad.site.recorder import packed
 from stepvad.site.store.events import Store
-from tests.cli.conftest import QUICK, Command
+from tests.cli.conftest import QUICK
+from tests.conftest import Command
 from tests.site.records import record
 from tests.site.sites import one_person
 

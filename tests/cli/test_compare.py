@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 SETTINGS = Path(__file__).with_name("quick.toml")
 QUICK = ("--settings", SETTINGS, "--width", "16", "--max-steps", "4", "--seeds", "1")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import read_clip, read_clips
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 def test_poses_become_parquet_and_come_back_the_same(

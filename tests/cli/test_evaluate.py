@@ -10,7 +10,7 @@ from stepvad import Detector
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.evaluation.protocol import evaluate
 from stepvad.evaluation.trivial import TITLES
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 def test_the_table_holds_what_the_library_measures(

@@ -12,7 +12,7 @@ from stepvad.codec import from_plain
 from stepvad.events.record import Record
 from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.site.records import explanation, record
 
 SINKS = ("mqtt",)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector, read_clips
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 def test_the_highest_window_is_explained_in_words_and_numbers(

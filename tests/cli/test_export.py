@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 def test_export_writes_a_file_and_says_how_close_it_is(

@@ -27,7 +27,7 @@ from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.networks import choose_engine
 from stepvad.windows.runs import cut
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.video import graphs
 from tests.video.clips import (
     N_FRAMES,

@@ -16,7 +16,8 @@ from stepvad import Detector, read_clips, write_clip
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.protocol import ScoredClip, score_clips
 from stepvad.evaluation.walkers import write_dataset
-from tests.cli.conftest import QUICK, Command
+from tests.cli.conftest import QUICK
+from tests.conftest import Command
 from tests.evaluation.layouts import write_boxes
 
 

@@ -12,7 +12,8 @@ import pytest
 from stepvad import read_clip
 from stepvad.evaluation import baselines
 from stepvad.evaluation.baselines import DistanceDetector, Method
-from tests.cli.conftest import QUICK, Command
+from tests.cli.conftest import QUICK
+from tests.conftest import Command
 
 METHODS: tuple[Method, ...] = get_args(Method)
 SCORE_MATCHING = [method for method in METHODS if not baselines.is_distance(method)]

@@ -21,7 +21,7 @@ from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from stepvad.video import overlay
 from stepvad.video.timeline import TRUTH
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.video.clips import write_video
 
 av = pytest.importorskip("av")

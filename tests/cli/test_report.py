@@ -20,7 +20,7 @@ from stepvad.events.rules import Rules, events_in
 from stepvad.events.threshold import NormalClip
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.report.pages import motions, read
 
 

@@ -12,7 +12,7 @@ from stepvad import executors
 from stepvad.config import Config
 from stepvad.evaluation.runs import SweepTask
 from stepvad.model import training
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.evaluation.layouts import write_layouts
 
 SMALL = ("--settings", Path(__file__).with_name("trial.toml"))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clips, write_clips
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 def test_score_names_the_strangest_moment_of_every_clip(

@@ -7,7 +7,7 @@ import pytest
 from stepvad.cli import terminal
 from stepvad.cli.terminal import _Stage
 from stepvad.errors import Progress
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Placement, Scores, WindowScores, person_scores
 from stepvad.poses import Clip
 from stepvad.windows.body import Repairs
-from tests.cli.conftest import Command
+from tests.conftest import Command
 
 TRUTH = FrameLabels.all_counted([0, 0, 1, 1])
 STREET = Dataset("street", list, list, {"one": TRUTH, "two": TRUTH}, {}, 0.0, 0.0, "filled")

@@ -40,7 +40,7 @@ from stepvad.evaluation.runs import (
 )
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.files import LEFTOVER_S, remove_leftovers
-from tests.cli.conftest import Command
+from tests.conftest import Command
 from tests.pages import ROOT
 from tests.processes import wait_until_nobody_is_left
 

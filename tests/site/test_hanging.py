@@ -243,7 +243,10 @@ class Disk:
         self.mount()
 
     def mount(self) -> None:
-        """Mount it; a second time beside the failed one, which open files still hold."""
+        """Mount a copy of it: the failed one, which open files still hold, writes to its own."""
+        image = self._image.with_name(f"{time.monotonic_ns()}.img")
+        shutil.copyfile(self._image, image)
+        self._image = image
         loop = subprocess.run(
             ["losetup", "--find", "--show", self._image], capture_output=True, text=True
         )
