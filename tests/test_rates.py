@@ -37,10 +37,7 @@ from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate
-from tests.cli.conftest import stepvad
 from tests.conftest import Command
-
-__all__ = ["stepvad"]
 
 SLOW = 10.0
 

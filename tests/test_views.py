@@ -26,10 +26,7 @@ from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut
-from tests.cli.conftest import stepvad
 from tests.conftest import Command
-
-__all__ = ["stepvad"]
 
 QUICK = Config(K=12, width=16, max_steps=8, ema_warmup=True, clock=True)
 

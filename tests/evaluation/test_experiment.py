@@ -30,7 +30,7 @@ from stepvad.evaluation.protocol import evaluate
 from stepvad.evaluation.runs import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.evaluation.walkers import make, write_dataset
 from stepvad.formats.labels import FrameLabels
-from stepvad.model import dsm, training
+from stepvad.model import training
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
@@ -366,7 +366,7 @@ def test_auto_is_named_by_what_it_means_on_this_machine(
 
     found = {}
     for quick in (False, True):
-        monkeypatch.setattr(dsm, "has_bfloat16", lambda _, quick=quick: quick)
+        monkeypatch.setattr(training, "has_bfloat16", lambda _, quick=quick: quick)
         found[quick] = name(Compute())
     assert found[False] == name(Compute(precision="float32", runtime="onnxruntime"))
     assert found[True] == name(Compute(precision="bfloat16"))
