@@ -1,9 +1,10 @@
-"""The documentation is true: its commands run, its names exist, its lists are complete."""
+"""Pages of the documentation: commands run, names exist, figures are those of the code."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import json
 import pkgutil
 import re
 import runpy
@@ -14,23 +15,26 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+import typer
 
 import stepvad
-from stepvad import Config, evaluation, explain, interop
+from stepvad import Clip, Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
+from stepvad.cli import app
 from stepvad.evaluation import baselines, walkers
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
 from stepvad.site.intake import demo
 from stepvad.site.settings.file import load
+from stepvad.skeletons import COCO17, MEDIAPIPE33, STEP18
 from stepvad.windows.body import Repairs
 from tests.evaluation.layouts import write_layouts
-from tests.pages import ROOT, Block, blocks, check_output, pages, run, run_here
+from tests.pages import README, ROOT, Block, blocks, check_output, pages, run, run_here
 from tests.video import graphs
 from tests.video.clips import write_video
 
@@ -380,3 +384,198 @@ def test_a_computed_page_shows_what_its_figures_give(
     tables = capsys.readouterr().out.strip().split("\n\n")
     page = (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8")
     assert [table for table in tables if table not in page] == []
+
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(path for kind in ("md", "toml") for path in sorted((ROOT / "docs").rglob(f"*.{kind}"))),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+]
+OPTION = re.compile(r"--[a-z][a-z-]*")
+WORD = re.compile(r"[a-z][a-z-]*\Z")
+STEPVAD: Any = typer.main.get_command(app)
+ENDS = ("&&", ";", "|", ">", "#")
+
+
+def commands(program: str) -> Iterator[tuple[str, list[str]]]:
+    """A page, and the words after the name of a program, in a block or in a sentence."""
+    for page in PAGES:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for found in re.finditer(rf"(?:`|\$ |^){program}([^\n`]*)", text, re.MULTILINE):
+            words = found[1].split()
+            end = next((i for i, word in enumerate(words) if word in ENDS), None)
+            yield str(page.relative_to(ROOT)), words[:end]
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words name, or the group if they name none of it, and the other words."""
+    command = STEPVAD
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def options(words: list[str]) -> list[str]:
+    return [found[0] for word in words if (found := OPTION.match(word))]
+
+
+def test_options_of_stepvad_on_the_pages_exist() -> None:
+    unknown, n = [], 0
+    for page, words in commands("stepvad "):
+        command, rest = command_of(words)
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        named = [] if rest[:1] == ["…"] else options(rest)  # …: of several commands
+        unknown += [(page, words, one) for one in named if one not in {*known, "--help"}]
+        n += len(named)
+    assert unknown == []
+    assert n > 300
+
+
+def test_commands_of_stepvad_on_the_pages_exist() -> None:
+    """In a block of commands and between backticks; a sentence may begin with our name."""
+    code = re.compile(
+        r"(?<!`)`stepvad ([^`\n]+)`|^\$ stepvad (.+)|(?<=\n)```sh\n(.*?)```", re.M | re.S
+    )
+    unknown, n = [], 0
+    for page in PAGES:
+        for found in code.finditer(page.read_text("utf-8")):
+            lines = [found[1] or found[2] or ""]
+            if found[3]:
+                lines = re.findall(r"^stepvad (.+)", found[3], re.MULTILINE)
+            for words in filter(None, map(str.split, lines)):
+                command, rest = command_of(words)
+                is_group = bool(getattr(command, "commands", {}))
+                unknown += (
+                    [(page.name, words)]
+                    if is_group and WORD.match(rest[0] if rest else "-")
+                    else []
+                )
+                n += 1
+    assert unknown == []
+    assert n > 200
+
+
+def test_scripts_on_the_pages_exist_and_have_their_options() -> None:
+    named = [*commands(r"(?:[\w./=-]+ )*?scripts/(?=[a-z])")]
+    assert len(named) > 30
+    unknown = []
+    for page, (name, *rest) in named:
+        script = ROOT / "scripts" / name.rstrip(".,:;)")
+        source = script.read_text("utf-8") if script.is_file() else ""
+        # scripts/test hands on what it does not know
+        known = {*OPTION.findall(source)} | ({"--hypothesis-profile"} if name == "test" else set())
+        if not source or not {*options(rest)} <= known:
+            unknown.append((page, name, *rest))
+    assert unknown == []
+
+
+RECIPES = ROOT / "docs" / "guides" / "recipes.md"
+
+
+def test_there_are_twelve_short_recipes() -> None:
+    titles = re.findall("^## (.+)$", RECIPES.read_text("utf-8"), re.MULTILINE)
+    assert len(titles) == 12
+    for block in blocks(RECIPES):
+        assert len([line for line in block.text.splitlines() if line.strip()]) < 10, block
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Telemetry")
+def test_the_recipes_run(tmp_path: Path) -> None:
+    walkers.write_dataset(tmp_path / "people", seed=4, train_clips=4, test_clips=3, seconds=12.0)
+    config = Config(K=12, width=16, max_steps=8)
+    train = list(stepvad.read_clips(tmp_path / "people" / "pose" / "train", fps=25))
+    stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
+    stepvad.write_clips(train, tmp_path / "walks.parquet")
+    track = train[0].tracks[0]
+    np.savez(tmp_path / "walk.npz", keypoints=track.keypoints, confidence=track.confidence)
+    write_other_formats(train[0], tmp_path)
+    printed = [run_here(block, tmp_path) for block in blocks(RECIPES)]
+    assert all(printed)
+    openpose, landmarks, own = printed[2:5]
+    assert openpose.startswith("step18 ")
+    assert landmarks.startswith("mediapipe33 ")
+    assert own.split("'")[1::2] in (["torso", "left arm"], ["left arm", "torso"])
+
+
+def write_other_formats(clip: Clip, root: Path) -> None:
+    """The people of a clip as ultralytics, OpenPose and MediaPipe give them."""
+    frames = [poses for _, poses in clip.by_frame()]
+    summaries = [[as_summary(pose) for pose in poses] for poses in frames]
+    (root / "results.json").write_text(json.dumps(summaries))
+    (root / "lobby_json").mkdir()
+    for number, (_, poses) in enumerate(clip.with_skeleton(STEP18).by_frame()):
+        rows = [np.column_stack([pose.keypoints, pose.confidence]) for pose in poses]
+        people = [{"pose_keypoints_2d": row.ravel().tolist()} for row in rows]
+        name = f"lobby_{number:012}_keypoints.json"
+        (root / "lobby_json" / name).write_text(json.dumps({"people": people}))
+    marks = [[as_landmarks(pose) for pose in poses] for poses in frames]
+    (root / "marks.json").write_text(json.dumps(marks))
+    (root / "landmarks.py").write_text(LANDMARKS)
+
+
+LANDMARKS = """
+import json
+from pathlib import Path
+from types import SimpleNamespace as Some
+
+found = json.loads(Path("marks.json").read_text())
+results = [
+    Some(pose_landmarks=[[Some(x=x, y=y, visibility=v) for x, y, v in one] for one in people])
+    for people in found
+]
+"""
+
+
+def as_summary(pose: stepvad.Pose) -> dict[str, object]:
+    (x, y), low, high = pose.keypoints.T.tolist(), *bounds(pose)
+    box = {"x1": low[0], "y1": low[1], "x2": high[0], "y2": high[1]}
+    joints = {"x": x, "y": y, "visible": pose.confidence.tolist()}
+    return {"confidence": 0.9, "box": box, "keypoints": joints, "track_id": pose.track_id}
+
+
+def as_landmarks(pose: stepvad.Pose) -> list[list[float]]:
+    """33 landmarks, those that COCO lacks in the middle."""
+    middle = pose.keypoints.mean(axis=0)
+    of = dict(zip(COCO17.joints, zip(pose.keypoints, pose.confidence, strict=True), strict=True))
+    places = [of.get(joint, (middle, 0.5)) for joint in MEDIAPIPE33.joints]
+    return [[float(xy[0]) / 640, float(xy[1]) / 480, float(sure)] for xy, sure in places]
+
+
+def bounds(pose: stepvad.Pose) -> tuple[list[float], list[float]]:
+    return pose.keypoints.min(axis=0).tolist(), pose.keypoints.max(axis=0).tolist()
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)", README.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert len(local) > 10
+    assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+def test_the_readme_counts_the_claims_that_hold() -> None:
+    page = (DOCS / "benchmarks" / "what-holds.md").read_text("utf-8")
+    verdicts = re.findall(r"\*\*(holds|in part|not seen|does not hold): ", page)
+    hold, part = verdicts.count("holds"), verdicts.count("in part")
+    assert hold + part == len(verdicts)  # none is not seen, or does not hold
+    against = page.count(", against it on ")
+    words = (
+        f"In {hold} of {len(verdicts)} comparisons the paper is right on every data set tried, in "
+        f"{part} on some; in {against} of those, a data set shows the opposite"
+    )
+    assert words in README.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_moving_picture_is_what_its_study_draws() -> None:
+    from PIL import Image
+
+    study = importlib.import_module("studies.animation")
+    still = np.asarray(Image.open(DOCS / "images" / "demo-still.png"), dtype=float)
+    drawn = np.asarray(study.draw(study.tell(), study.STILL), dtype=float)
+    assert still.shape == drawn.shape
+    assert np.abs(still - drawn).mean() < 1
+    with Image.open(DOCS / "images" / "demo.webp") as film:
+        assert getattr(film, "n_frames", 1) == study.LAST - study.FIRST + 1
+    assert (DOCS / "images" / "demo.webp").stat().st_size < 2e6

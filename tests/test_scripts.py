@@ -1,9 +1,10 @@
-"""Scripts answer --help, pages call programs that exist, a test that hangs is ended."""
+"""Scripts, workflows and planted faults name what exists."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import time
@@ -84,3 +85,21 @@ def test_a_test_that_hangs_fails_by_name_and_the_others_run(tmp_path: Path) -> N
     assert "crashed while running 'test_hanging.py::test_that_hangs'" in made.stdout
     assert "1 failed, 1 passed" in made.stdout
     assert "in test_that_hangs" in made.stderr
+
+
+ROOT = Path(__file__).parents[1]
+MUTANTS = runpy.run_path(str(ROOT / "scripts" / "mutants"))["read"]()
+
+
+def test_there_are_enough_faults_and_each_has_its_own_name() -> None:
+    assert len(MUTANTS) >= 25
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_the_code_that_a_fault_changes_is_there_once(mutant: tuple[str, ...]) -> None:
+    name, file, old, new, tests = mutant
+    text = (ROOT / "src" / "stepvad" / file).read_text(encoding="utf-8")
+    assert text.count(old) == 1, name
+    assert old != new
+    assert all((ROOT / test).exists() for test in tests.split())

@@ -1,3 +1,5 @@
+"""Fitting and calibrating on the command line."""
+
 from __future__ import annotations
 
 import json
@@ -7,18 +9,25 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepvad import Detector, read_clips, write_clip
+from stepvad import Detector, read_clip, read_clips, write_clip
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.protocol import ScoredClip, score_clips
 from stepvad.evaluation.walkers import write_dataset
+from stepvad.events.calibration import calibration_path, read_calibration
+from stepvad.model import modelfile
+from stepvad.site.recorder import packed
+from stepvad.site.store.events import Store
 from tests.cli.conftest import QUICK
 from tests.conftest import Command
 from tests.evaluation.layouts import write_boxes
+from tests.site.records import record
+from tests.site.sites import one_person
 
 
 def test_fit_writes_a_model_and_prints_its_name(
@@ -230,3 +239,273 @@ def test_ctrl_c_before_the_first_epoch_says_that_nothing_was_kept(
     run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m", *QUICK)
     assert run.code == 130
     assert "nothing was saved" in run.err
+
+
+@pytest.fixture(scope="module")
+def normal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """People who do nothing odd; at five frames a second a quarter of an hour."""
+    from stepvad.evaluation.walkers import write_dataset
+
+    root = tmp_path_factory.mktemp("normal")
+    write_dataset(root, seed=9, train_clips=12, test_clips=1, seconds=15.0)
+    return root / "pose" / "train"
+
+
+def test_it_says_what_it_promises_and_on_what_grounds(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    words = ("calibrate", model, normal, "--fps", "5", "--alerts-per-hour", "5")
+    run = stepvad(*words, "-o", tmp_path / "c.json", "--plot", tmp_path / "rates.png")
+    assert run.code == 0, run.err
+    assert "13 min of normal footage, cameras: 1" in run.out
+    assert "at most 5 false events per hour of a camera, with 95 % confidence" in run.out
+    assert "strictest promise: 0.45 per hour from this footage, 0.045 from ten times it" in run.out
+    assert "provisional" not in run.out
+    made = read_calibration(tmp_path / "c.json")
+    assert f"threshold {made.threshold.value:.2f}" in run.out
+    assert made.threshold.hours == pytest.approx(0.222, rel=0.02)
+    assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_is_kept_beside_the_model_and_told_as_json(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8", "--json")
+    run = stepvad(*words)
+    assert run.code == 0, run.err
+    (facts,) = json.loads(run.out)
+    made = read_calibration(tmp_path / "own.calibration.json")
+    assert facts["threshold"]["value"] == made.threshold.value
+
+
+def test_too_little_footage_gives_a_provisional_threshold_and_says_what_is_missing(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    words = ("calibrate", model, normal, "--fps", "5", "--alerts-per-hour", "0.01")
+    run = stepvad(*words, "-o", tmp_path / "c.json")
+    assert run.code == 0, run.err
+    made = read_calibration(tmp_path / "c.json").threshold
+    assert (made.how, made.is_promised) == ("provisional", False)
+    assert f"threshold {made.value:.2f}: provisional, no promise yet" in run.out
+    assert "a promise of at most 0.01 per hour needs about 10 h in total" in run.out
+    assert "to confirm it by counting takes 12 days without an event" in run.out
+
+
+def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) -> None:
+    run = stepvad("calibrate", model, normal, "--alerts-per-hour", "5")
+    assert run.code == 1
+    assert "expected a frame rate, got none" in run.err
+    assert "--fps" in run.err
+
+
+def test_recent_footage_is_compared_with_that_of_calibration(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
+    assert run.code == 1
+    assert "expected a calibration next to the model, got none" in run.err
+    assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
+    words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8")
+    assert stepvad(*words).code == 0
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
+    assert run.code == 0, run.err
+    assert "no change beyond chance (p = 1; 33 blocks of camera train, 33 now)" in run.out
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5", "--json")
+    assert json.loads(run.out)["changed"] is False
+
+
+def test_directories_of_one_name_are_one_camera(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    files = sorted(normal.iterdir())
+    for day, some in (("monday", files[:6]), ("tuesday", files[6:])):
+        (tmp_path / day / "door").mkdir(parents=True)
+        for one in some:
+            (tmp_path / day / "door" / one.name).symlink_to(one)
+    days = [tmp_path / day / "door" for day in ("monday", "tuesday")]
+    words = ("--fps", "5", "--alerts-per-hour", "5", "-o", tmp_path / "c.json")
+    assert stepvad("calibrate", model, *days, *words).code == 0
+    both = read_calibration(tmp_path / "c.json")
+    assert stepvad("calibrate", model, normal, *words).code == 0
+    whole = read_calibration(tmp_path / "c.json")
+    assert [*both.counted] == ["door"]
+    assert both.threshold.hours == pytest.approx(whole.threshold.hours)
+    assert len(both.looks["door"]) == len(whole.looks[normal.name])
+
+
+def test_the_calibration_of_another_model_tells_no_drift(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    words = ("--fps", "5", "--alerts-per-hour", "8")
+    assert stepvad("calibrate", own, normal, *words).code == 0
+    beside = calibration_path(own)
+    beside.write_text(beside.read_text().replace(read_calibration(beside).model_sha256, "0" * 64))
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
+    assert run.code == 1
+    assert "belongs to another model" in run.err
+
+
+@pytest.fixture
+def own(stepvad: Command, model: Path, people: Path, tmp_path: Path) -> Path:
+    """A model with a calibration that lets many events through."""
+    path = tmp_path / "own.safetensors"
+    path.write_bytes(model.read_bytes())
+    words = ("--fps", "25", "--alerts-per-hour", "600", "--confidence", "0.5")
+    assert stepvad("calibrate", path, people / "pose" / "train", *words).code == 0
+    return path
+
+
+@pytest.fixture
+def events(stepvad: Command, own: Path, people: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "events.jsonl"
+    run = stepvad("score", own, people / "pose" / "test", "--fps", "25", "--events", path)
+    assert run.code == 0, run.err
+    return path
+
+
+def ids(events: Path) -> list[str]:
+    return [str(json.loads(line)["id"]) for line in events.read_text().splitlines()]
+
+
+def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
+    stepvad: Command, own: Path, events: Path
+) -> None:
+    before = read_calibration(calibration_path(own)).threshold.value
+    names = ids(events)
+    marks = [word for name in names for word in ("--normal", name)]
+    run = stepvad("calibrate", own, "--marks", events, *marks)
+    assert run.code == 0, run.err
+    after = read_calibration(calibration_path(own))
+    assert f"events marked as normal: {len(names)}" in run.out
+    assert f"threshold {before:.2f} -> {after.threshold.value:.2f}" in run.out
+    assert after.threshold.value > before
+    assert {*after.marked} == {*names}
+    assert after.looks
+    kept = own.with_suffix(".normal")
+    assert {path.stem for path in kept.iterdir()} == {*names}
+    again = stepvad("calibrate", own, "--marks", events, "--not-normal", names[0])
+    assert again.code == 0, again.err
+    assert {*read_calibration(calibration_path(own)).marked} == {*names[1:]}
+    assert {path.stem for path in kept.iterdir()} == {*names[1:]}
+
+
+def test_a_model_is_fitted_anew_with_what_was_marked(
+    stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
+) -> None:
+    better = tmp_path / "better.safetensors"
+    fit = ("fit", people / "pose" / "train", "-o", better, "--marked", own)
+    assert "expected poses of events marked as normal" in stepvad(*fit).err
+    mark = ("calibrate", own, "--marks", events, "--normal", ids(events)[0])
+    assert stepvad(*mark).code == 0
+    run = stepvad(*fit, "--seed", "4")
+    assert run.code == 0, run.err
+    old, new = Detector.load(own), Detector.load(better)
+    assert new.config == replace(old.config, seed=4)
+    assert 1.01 < new.origin.windows / old.origin.windows < 1.2
+
+
+def test_what_cannot_be_marked_is_said(
+    stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
+) -> None:
+    mark = ("calibrate", own, "--marks", events)
+    run = stepvad(*mark, "--normal", "nobody")
+    assert run.code == 1
+    assert "expected an event nobody, got others" in run.err
+    name = ids(events)[0]
+    (tmp_path / "others").mkdir()
+    some = next((people / "pose" / "train").iterdir())
+    (tmp_path / "others" / "other.json").write_bytes(some.read_bytes())
+    run = stepvad(*mark, tmp_path / "others", "--normal", name)
+    assert run.code == 1
+    assert f"{name}: expected its poses in" in run.err
+    other = tmp_path / "other.safetensors"
+    fitted = stepvad("fit", people / "pose" / "train", "-o", other, *QUICK, "--seed", "9")
+    assert fitted.code == 0
+    run = stepvad("calibrate", other, "--marks", events, "--normal", name)
+    assert "expected events of this model, got those of another" in run.err
+
+
+def test_events_need_a_calibration(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    run = stepvad("score", model, people / "pose" / "test", "--events", tmp_path / "e.jsonl")
+    assert run.code == 1
+    assert "expected a calibration next to the model" in run.err
+
+
+@pytest.fixture
+def site(own: Path, tmp_path: Path) -> Path:
+    """The data of a site that found events with the model, each with its poses."""
+    sha256 = modelfile.sha256(own)
+    with closing(Store(tmp_path / "site-data" / "events.db")) as store:
+        for number in range(9):
+            one = record("yard", number, top_score=50.0 + number, tracks=(1,), model_sha256=sha256)
+            store.change("new", one)
+            store.change("end", one.ended("calm", one.start_time + 5))
+            store.put_poses(one.id, packed(one_person(6.0)))
+        other = record("yard", 9, model_sha256="f" * 64)
+        store.change("new", other)
+        store.mark(other.id, "normal", 1.0)
+    return tmp_path / "site-data"
+
+
+def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
+    stepvad: Command, own: Path, site: Path
+) -> None:
+    before = read_calibration(calibration_path(own)).threshold.value
+    ids = [record("yard", number).id for number in range(8)]
+    assert stepvad("events", "mark", ids[0], "-d", site).code == 0
+    with closing(Store(site / "events.db")) as store:
+        for id in ids[1:]:
+            store.mark(id, "normal", 1.0)
+        with store._database.write() as connection:
+            connection.execute("DELETE FROM poses WHERE id <> ?", (ids[0],))
+    run = stepvad("calibrate", own, "--marks", site)
+    assert run.code == 0, run.err
+    assert "events marked as normal: 8" in run.out
+    assert "of other models, left alone: 1" in run.err
+    assert "too old to be kept: 7" in run.err
+    after = read_calibration(calibration_path(own))
+    assert after.threshold.value > before
+    assert {name: alert.peak for name, alert in after.marked.items()} == {
+        id: 50.0 + number for number, id in enumerate(ids)
+    }
+    assert {alert.camera for alert in after.marked.values()} == {"yard"}
+    (kept,) = own.with_suffix(".normal").iterdir()
+    assert kept.stem == ids[0]
+    assert read_clip(kept).n_poses == one_person(6.0).n_poses
+    assert stepvad("events", "mark", ids[0], "--not-normal", "-d", site).code == 0
+    assert stepvad("calibrate", own, "--marks", site).code == 0
+    assert {*read_calibration(calibration_path(own)).marked} == {*ids[1:]}, (
+        "a mark that was taken back"
+    )
+    assert not [*own.with_suffix(".normal").iterdir()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--marks", "site-data", "--normal", "a"),
+        ("--marks", "site-data", "--fleet", "fleet.toml"),
+        ("--marks", "site-data", "--alerts-per-hour", "1"),
+        ("--normal", "a"),
+    ],
+)
+def test_marks_come_from_one_place_and_need_no_rate(
+    stepvad: Command, own: Path, words: tuple[str, ...]
+) -> None:
+    run = stepvad("calibrate", own, *words)
+    assert run.code == 1
+    assert "expected --marks or --fleet, and --normal with events of `score` alone" in run.err
+
+
+def test_without_marks_poses_and_a_rate_are_needed(stepvad: Command, own: Path) -> None:
+    run = stepvad("calibrate", own, "--alerts-per-hour", "1")
+    assert run.code == 1
+    assert "expected normal poses and --alerts-per-hour" in run.err

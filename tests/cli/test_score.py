@@ -1,9 +1,12 @@
+"""Scores, explanations and reports on the command line."""
+
 from __future__ import annotations
 
 import csv
 import json
 import math
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,8 +16,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, Track, read_clips, write_clips
+from stepvad import Clip, Detector, Track, read_clip, read_clips, write_clip, write_clips
+from stepvad.events.calibration import (
+    Calibration,
+    calibrate_cameras,
+    calibration_path,
+    write_calibration,
+)
+from stepvad.events.rules import Rules, events_in
+from stepvad.events.threshold import NormalClip
+from stepvad.model import modelfile
+from stepvad.model.scoring import WindowScores
 from tests.conftest import Command
+from tests.report.pages import motions, read
 
 
 def test_score_names_the_strangest_moment_of_every_clip(
@@ -195,3 +209,222 @@ def test_distances_have_no_runtime_to_choose(
     assert (
         "error: --runtime: expected a model with a network for 'numpy', got distances" in done.err
     )
+
+
+def test_the_highest_window_is_explained_in_words_and_numbers(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    poses = people / "pose" / "test"
+    run = stepvad("explain", model, poses)
+    assert run.code == 0
+    detector = Detector.load(model)
+    scores = [detector.score(clip) for clip in read_clips(poses)]
+    best = max(scores, key=lambda one: one.A.max())
+    row = int(best.A.argmax())
+    last = best.windows.frame[row]
+    head = f"{best.clip}, track {best.windows.track_id[row]}, frames {last - 11}-{last}"
+    assert run.out.startswith(head)
+    assert f"Score         {best.A[row]:.2f}: " in run.out
+    assert f"took {best.windows.E[row].max() - best.A[row]:.2f} off" in run.out
+    rows = re.findall(r"^(.+?) +([+-][0-9.]+)(?: |$)", run.out, flags=re.MULTILINE)
+    adds = {name: float(value) for name, value in rows}
+    score = adds.pop("score")
+    assert len(adds) == 7
+    assert sum(adds.values()) == pytest.approx(score, abs=0.05)
+
+
+def test_json_has_everything_and_adds_up(stepvad: Command, model: Path, people: Path) -> None:
+    run = stepvad("explain", model, people / "pose" / "test", "--top", "3", "--json")
+    found = json.loads(run.out)
+    assert len(found) == 3
+    assert [one["score"] for one in found] == sorted((o["score"] for o in found), reverse=True)
+    for one in found:
+        total = one["base"] + sum(map(sum, one["contributions"]))
+        assert total == pytest.approx(one["score"], abs=1e-4)
+        assert len(one["ghost"]) == len(one["frames"]) == 12
+        assert len(one["ghost"][0]) == len(one["joints"]) == 17
+
+
+def test_one_person_at_one_moment(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    file = sorted((people / "pose" / "test").iterdir())[0]
+    (clip,) = read_clips(file)
+    windows = Detector.load(model).score(clip).windows
+    place = "--track", str(windows.track_id[3]), "--frame", str(windows.frame[3])
+    run = stepvad("explain", model, file, *place, "-o", tmp_path / "why.png", "--json")
+    (one,) = json.loads(run.out)
+    assert (one["track"], one["frames"][-1]) == (windows.track_id[3], windows.frame[3])
+    assert one["score"] == pytest.approx(float(windows.A[3]), abs=1e-4)
+    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
+    assert "drawn to" in run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--track", "1"], "expected --track and --frame together"),
+        (["--track", "1", "--frame", "99"], "expected one clip with --track and --frame, got 4"),
+        (["-o", "why.pdf"], "expected a name that ends in .png"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    stepvad: Command, model: Path, people: Path, words: list[str], message: str
+) -> None:
+    run = stepvad("explain", model, people / "pose" / "test", *words)
+    assert run.code == 1
+    assert message in run.err
+
+
+def test_a_model_of_distances_has_no_energy_to_explain(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "knn.safetensors"
+    stepvad("fit", people / "pose" / "train", "-o", path, "--method", "knn", "--K", "12")
+    run = stepvad("explain", path, people / "pose" / "test")
+    assert run.code == 1
+    assert "expected a model with an energy to explain" in run.err
+
+
+def test_footage_without_people_has_nothing_to_explain(
+    stepvad: Command, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a_alphapose_tracked_person.json").write_text("{}")
+    run = stepvad("explain", model, tmp_path)
+    assert run.code == 1
+    assert "expected a person in 12 consecutive frames, got none" in run.err
+
+
+def test_it_does_without_torch(model: Path, people: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None  # importing it is an error\n"
+        "from stepvad.cli import app\n"
+        f"app(['explain', {str(model)!r}, {str(people / 'pose' / 'test')!r}, '--json'])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(json.loads(run.stdout)) == 1
+
+
+@pytest.fixture(scope="module")
+def clip(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A test clip that knows its time."""
+    whole = read_clip(sorted((people / "pose" / "test").iterdir())[0])
+    path = tmp_path_factory.mktemp("poses") / "yard.parquet"
+    write_clip(Clip("yard", 25.0, whole.n_frames, whole.tracks), path)
+    return path
+
+
+@pytest.fixture
+def own(model: Path, tmp_path: Path) -> Path:
+    """A model that may get a calibration."""
+    path = tmp_path / "own.safetensors"
+    path.write_bytes(model.read_bytes())
+    return path
+
+
+def calibration(model: Path, scores: WindowScores) -> Calibration:
+    """One whose threshold makes events of a clip."""
+    n = 36_000
+    A = np.repeat(np.random.default_rng(0).exponential(size=n // 5), 5).astype(np.float32)
+    nothing = np.empty((n, 0), np.float32)
+    normal = WindowScores(np.ones(n, np.int64), np.arange(n), A, nothing, A)
+    made = calibrate_cameras(
+        {"door": [NormalClip(normal, n, 10.0)], "hall": [NormalClip(normal, n, 10.0)]},
+        model_sha256=modelfile.sha256(model),
+        alerts_per_hour=1.0,
+        rules=Rules(threshold=1.0, min_s=0.1, gap_s=0.5),
+    )
+    low, high = np.quantile(scores.A, (0.7, 0.9)).clip(0.05).tolist()
+    return replace(
+        made,
+        rules=replace(made.rules, threshold=low),
+        threshold=replace(made.threshold, value=low),
+        cameras={"hall": replace(made.threshold, value=high)},
+    )
+
+
+@pytest.mark.parametrize("camera", [None, "hall", "door"])
+def test_events_are_those_of_the_calibration(
+    stepvad: Command, own: Path, clip: Path, tmp_path: Path, camera: str | None
+) -> None:
+    scores = Detector.load(own).score(read_clip(clip)).windows
+    made = calibration(own, scores)
+    write_calibration(made, calibration_path(own))
+    words = () if camera is None else ("--camera", camera)
+    run = stepvad("report", own, clip, "-o", tmp_path / "a.html", *words, "--json")
+    assert run.code == 0, run.err
+    page = read((tmp_path / "a.html").read_text("utf-8"))
+    found = events_in(scores, 25.0, made.rules_of(camera or "door"))
+    assert found
+    facts = json.loads(run.out)
+    assert facts["report"] == str(tmp_path / "a.html")
+    assert [event["peak"] for event in facts["events"]] == [event.peak for event in found]
+    assert f"events: {len(found)}, at scores of " in run.err
+    assert len(page.one("tbody").every("tr")) == len(motions(page)) == len(found)
+    head = page.every("header")[0].text
+    assert "promises at most 1 false events per hour" in head
+    assert f"{made.rules_of(camera or 'door').threshold:.2f}, from" in head
+    assert modelfile.sha256(own)[:12] in head
+
+
+def test_a_threshold_by_hand_needs_no_calibration_and_gives_the_same_bytes_again(
+    stepvad: Command, model: Path, clip: Path, tmp_path: Path
+) -> None:
+    for name in ("a.html", "b.html"):
+        words = ("--threshold", "0.3", "--events", "1")
+        run = stepvad("report", model, clip, "-o", tmp_path / name, *words)
+        assert (run.code, run.out.split()) == (0, [str(tmp_path / name)])
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
+    assert first == second
+    assert b"chosen by hand" in first
+    assert first.count(b"<article") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b.html"]
+
+
+def test_the_truth_of_a_data_set_is_told(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    poses = sorted((people / "pose" / "test").iterdir())[0]
+    words = ("--threshold", "1", "--fps", "25", "--labels", people)
+    run = stepvad("report", model, poses, "-o", tmp_path / "a.html", *words)
+    assert run.code == 0, run.err
+    assert "labelled as abnormal" in (tmp_path / "a.html").read_text("utf-8")
+
+
+def test_without_a_threshold_it_says_how_to_get_one(
+    stepvad: Command, own: Path, clip: Path, tmp_path: Path
+) -> None:
+    run = stepvad("report", own, clip, "-o", tmp_path / "a.html")
+    assert run.code == 1
+    assert "expected a calibration next to the model, got none" in run.err
+    assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
+    scores = Detector.load(own).score(read_clip(clip)).windows
+    write_calibration(
+        replace(calibration(own, scores), model_sha256="another"), calibration_path(own)
+    )
+    run = stepvad("report", own, clip, "-o", tmp_path / "a.html")
+    assert run.code == 1
+    assert "belongs to another model and is ignored" in run.err
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_what_cannot_be_is_refused_and_an_old_page_stays(
+    stepvad: Command, own: Path, clip: Path, people: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.html"
+    old.write_text("old")
+    raw = sorted((people / "pose" / "test").iterdir())[0]
+    run = stepvad("report", own, raw, "-o", old, "--threshold", "1")
+    assert "expected a frame rate, got none" in run.err
+    assert "--fps" in run.err
+    run = stepvad("report", own, clip, "-o", old, "--threshold", "-1")
+    assert "threshold: expected a number above 0, got -1" in run.err
+    run = stepvad("report", own, clip, "-o", old, "--threshold", "1", "--camera", "roof")
+    assert "camera: expected a camera of the calibration, got 'roof'" in run.err
+    run = stepvad("report", own, clip, "-o", tmp_path / "page.pdf", "--threshold", "1")
+    assert "expected a name that ends in .html" in run.err
+    run = stepvad("report", own, clip, "-o", tmp_path / "no" / "a.html", "--threshold", "1")
+    assert "in a directory that exists" in run.err
+    assert run.code == 1
+    assert old.read_text() == "old"
