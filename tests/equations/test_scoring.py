@@ -326,6 +326,13 @@ def test_a_track_that_begins_again_at_once_is_another_stretch() -> None:
     np.testing.assert_allclose(got, floats(NAN, 1, 1, 1, 1, 9, 9), rtol=1e-6)
 
 
+def test_young_windows_with_frames_missing_between_are_not_one_stretch() -> None:
+    # both begin in frame 0: only their last frames tell that two windows are missing
+    windows = young((1, 1, 1.0, 3), (1, 4, 9.0, 0))
+    stretches = [frames.tolist() for frames, _ in person_scores(windows, 5)]
+    assert stretches == [[1], [4]]
+
+
 def test_parts_and_joined_scores_keep_how_short_their_windows_are() -> None:
     one, two = young((1, 1, 8.0, 2), (1, 2, 4.0, 1)), scored((1, 3, 0.0))
     both = WindowScores.join([one, two], L=1)
