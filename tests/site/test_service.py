@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -155,8 +156,24 @@ def test_systemd_hears_that_the_site_is_there_goes_on_and_ends(
 
 
 def test_without_systemd_nothing_is_said() -> None:
-    SystemdNotifier(None).alive()
-    SystemdNotifier("@nobody-listens-here").alive()
+    for address in (None, "@nobody-listens-here"):
+        with closing(SystemdNotifier(address)) as notifier:
+            notifier.alive()
+
+
+def test_systemd_hears_from_a_site_without_file_handles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(0.1)
+        with closing(SystemdNotifier(str(tmp_path / "notify"))) as notifier:
+            monkeypatch.setattr(socket, "socket", none_left)
+            notifier.alive()
+        assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
 
 
 def test_memory_beyond_the_limit_is_refused_and_afterwards_granted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -162,11 +163,15 @@ class Watchdog:
 
 
 class SystemdNotifier:
-    """Notifies systemd of the state of the service (sd_notify); does nothing without systemd."""
+    """Notifies systemd of the state of the service (sd_notify); does nothing without systemd.
+
+    Its socket is opened once: a process that runs out of file handles still says that it is alive.
+    """
 
     def __init__(self, address: str | None) -> None:
         """`address`: NOTIFY_SOCKET of the environment."""
-        self._address = address and ("\0" + address[1:] if address[0] == "@" else address)
+        self._address = re.sub("^@", "\0", address or "")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address else None
         self._alive_at: float | None = None
 
     def alive(self) -> None:
@@ -182,11 +187,14 @@ class SystemdNotifier:
 
     def notify(self, text: str) -> None:
         """Send a message."""
-        if not self._address:
-            return
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-            out.setblocking(False)
-            out.sendto(text.encode(), self._address)
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.sendto(text.encode(), socket.MSG_DONTWAIT, self._address)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
 
 
 def raise_file_limit() -> int:
