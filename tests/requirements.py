@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from importlib.metadata import requires
+from collections.abc import Mapping
+from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -11,8 +12,16 @@ from packaging.utils import canonicalize_name
 from tests.pages import ROOT
 
 
-def wanted(package: str, extras: tuple[str, ...]) -> dict[str, list[Requirement]]:
-    """All that a package needs here, and what that needs in turn."""
+def wanted(
+    package: str,
+    extras: tuple[str, ...],
+    pins: Mapping[str, list[Requirement]] | None = None,
+) -> dict[str, list[Requirement]]:
+    """All that a package needs here, and what that needs in turn.
+
+    With `pins`, packages of another version than pinned are not asked: a new release of one, which
+    is installed here, may need what the pinned one does not.
+    """
     found: dict[str, list[Requirement]] = {}
     seen: set[tuple[str, str]] = set()
     to_do = [(package, extra) for extra in ("", *extras)]
@@ -21,6 +30,9 @@ def wanted(package: str, extras: tuple[str, ...]) -> dict[str, list[Requirement]
         if (name, extra) in seen:
             continue
         seen.add((name, extra))
+        known = (pins or {}).get(name, [])
+        if known and not any(pin.specifier.contains(version(name)) for pin in known):
+            continue
         for text in _requires(name):
             one = Requirement(text)
             if one.marker is None or one.marker.evaluate({"extra": extra}):
