@@ -32,7 +32,7 @@ from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Situation, due_round
-from stepvad.site.learning.recordings import RecordingIndex
+from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Versions
 from stepvad.site.marks import LimitQueue, MarkFollower
 from stepvad.site.models import Models

@@ -35,8 +35,7 @@ from stepvad.events.marks import FoundEvent
 from stepvad.events.record import MarkMessage, Record, message
 from stepvad.events.rules import Event, EventDetectorState, Rules
 from stepvad.events.threshold import Marked, Threshold
-from stepvad.site.learning.recordings import Amount
-from stepvad.site.learning.versions import Learned
+from stepvad.site.learning.versions import Amount, Learned
 from stepvad.site.marks import MarksFile
 from stepvad.site.notify.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task

@@ -73,7 +73,7 @@ def data(tmp_path: Path) -> Path:
         store.change("new", record("yard", 1))
         store.change("end", record("yard", 1).ended("calm", 1011.0))
     with closing(Accounts(made / "accounts.db")) as accounts:
-        accounts.add("anna", "look")
+        accounts.create("anna", "look")
     return made
 
 

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import ConfigError
-from stepvad.site.checking import check, send_test
+from stepvad.site.checking import check
 from stepvad.site.intake import demo
-from stepvad.site.learning.recordings import Amount
-from stepvad.site.learning.versions import Learned, Versions
+from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.settings.file import load
+from stepvad.site.sinks import send_test
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.receivers import web_server
 from tests.video.servers import free_port
@@ -101,12 +101,12 @@ def test_a_site_lists_its_learned_models_and_goes_back_to_one(tmp_path: Path) ->
     Store(data / FILE_NAME).close()
     versions = Versions(data)
     for made in (1.7e9, 1.8e9):
-        directory = versions.begin(made)
+        directory = versions.new_directory(made)
         amount = Amount(hours=2.0, people=9, poses=9000)
         Learned(
             name=directory.stem, made=made, fitted=amount, measured=amount, marks=0, threshold=4.0,
             words="at most 1 a day", is_provisional=False, changed="a first model",
-        ).write(directory)  # fmt: skip
+        ).save(directory)  # fmt: skip
         versions.finish(directory, keep=5)
     older = versions.all()[1].name
     shown = CliRunner().invoke(app, ["inspect", str(path)]).stdout

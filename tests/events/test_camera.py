@@ -47,7 +47,7 @@ def watcher(detector: Detector, threshold: float, zones: Zones | None = None) ->
         zones=zones or {},
     )
     made = Watcher(profile, count(3).__next__)
-    made.begin(WALL0)
+    made.start_connection(WALL0)
     return made
 
 
@@ -260,7 +260,7 @@ def test_a_lost_camera_ends_the_event_and_no_window_spans_the_gap(
     ((kind, over),) = live.events.lose("camera lost")
     assert (kind, over.id, over.ended_by) == ("end", open_id, "camera lost")
     assert over.end_time is not None
-    live.begin(WALL0 + 60)
+    live.start_connection(WALL0 + 60)
     assert live.events.epoch == 4
     cut_by_stream.clear()
     play(live, clip, set(range(middle)))

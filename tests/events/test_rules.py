@@ -508,7 +508,7 @@ def test_a_site_that_drops_most_frames_does_not_alert_on_interpolation(
         threshold = float(np.quantile(small_model.score(clip).A, 0.8))
         for most in (0.5, 1.0):
             live = Watcher(profile(small_model, threshold, max_interpolated=most), count().__next__)
-            live.begin(0.0)
+            live.start_connection(0.0)
             n = 0
             for slot, poses in clip.by_frame():
                 (windows,) = update_all([(live.stream, slot, poses)])

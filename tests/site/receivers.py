@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.stages import Supervisor
+from stepvad.site.store.outbox import SinkDelivery
 from tests.video.servers import free_port, wait_until
 
 

@@ -75,21 +75,21 @@ def test_each_role_includes_those_before() -> None:
 def test_names(accounts: Accounts, name: str, is_fit: bool) -> None:
     assert is_name(name) == is_fit
     if is_fit:
-        assert accounts.add(name, "look").name == name
+        assert accounts.create(name, "look").name == name
     else:
         with pytest.raises(ConfigError, match="name: expected a letter or digit"):
-            accounts.add(name, "look")
+            accounts.create(name, "look")
 
 
 def test_another_process_sees_a_change_at_once(accounts: Accounts, tmp_path: Path) -> None:
     with closing(Accounts(tmp_path / "accounts.db")) as other:
-        accounts.add("Anna", "look", "hash")
+        accounts.create("Anna", "look", "hash")
         seen = other.account("anna")  # in any case
         assert (seen.name, seen.role, seen.has_password) == ("Anna", "look", True)
         other.set_role("ANNA", "judge")
         assert accounts.account("Anna").user == User("Anna", "judge")
         with pytest.raises(ConfigError, match="user aNNa: expected a new name"):
-            other.add("aNNa", "look")
+            other.create("aNNa", "look")
         other.remove("anna")
         assert accounts.find("Anna") is None
         assert accounts.is_empty()
@@ -105,18 +105,18 @@ def test_unknown_names_are_said_to_be(accounts: Accounts, verb: str) -> None:
 def test_a_password_or_a_new_account_changes_the_stamp_and_a_role_does_not(
     accounts: Accounts,
 ) -> None:
-    first = accounts.add("anna", "look", "hash").stamp
+    first = accounts.create("anna", "look", "hash").stamp
     assert accounts.set_role("anna", "judge").stamp == first
     second = accounts.set_password("anna", "other").stamp
     accounts.remove("anna")
-    third = accounts.add("anna", "judge", "other").stamp
+    third = accounts.create("anna", "judge", "other").stamp
     assert len({first, second, third}) == 3
 
 
 def test_the_file_is_for_its_owner_alone_and_holds_no_key(
     accounts: Accounts, tmp_path: Path
 ) -> None:
-    accounts.add("anna", "look")
+    accounts.create("anna", "look")
     key = accounts.new_link("anna")
     for file in tmp_path.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -124,7 +124,7 @@ def test_the_file_is_for_its_owner_alone_and_holds_no_key(
 
 
 def test_a_link_works_once(accounts: Accounts) -> None:
-    accounts.add("anna", "look")
+    accounts.create("anna", "look")
     key = accounts.new_link("anna")
     for _ in range(2):  # looking at it does not use it up
         link = accounts.link(key)
@@ -141,7 +141,7 @@ def test_a_link_works_once(accounts: Accounts) -> None:
 def test_a_link_ends_by_time_by_another_and_with_its_account(
     accounts: Accounts, clock: Clock
 ) -> None:
-    accounts.add("anna", "look")
+    accounts.create("anna", "look")
     key = accounts.new_link("anna")
     clock.now += LINK_S - 1
     assert accounts.link(key) is not None
@@ -153,7 +153,7 @@ def test_a_link_ends_by_time_by_another_and_with_its_account(
     first, second = accounts.new_link("anna"), accounts.new_link("anna")
     assert accounts.link(first) is None
     accounts.remove("anna")
-    accounts.add("anna", "administer")
+    accounts.create("anna", "administer")
     assert accounts.link(second) is None
 
 
@@ -177,21 +177,21 @@ def test_the_first_link_ends_by_time_and_with_the_first_account(
     assert not accounts.use_first_link(key)
     key = accounts.first_link()
     assert key is not None
-    accounts.add("anna", "administer")
+    accounts.create("anna", "administer")
     assert not accounts.use_first_link(key)
     assert accounts.first_link() is None
 
 
 def test_a_key_of_an_account_is_no_first_link(accounts: Accounts) -> None:
-    accounts.add("anna", "look")
+    accounts.create("anna", "look")
     assert not accounts.use_first_link(accounts.new_link("anna"))
 
 
 def test_without_a_file_nobody_can_be_added() -> None:
     with closing(Accounts()) as accounts:
         with pytest.raises(ConfigError, match=r"web\.accounts: expected a file"):
-            accounts.add("anna", "look")
-        accounts.audit.add("token", "looked at event", "e-1")
+            accounts.create("anna", "look")
+        accounts.audit.record("token", "looked at event", "e-1")
         assert [one.subject for one in accounts.audit.entries()] == ["e-1"]
 
 
@@ -218,7 +218,9 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 def test_the_audit_log_is_read_from_its_end(accounts: Accounts, clock: Clock) -> None:
     for number in range(5):
         clock.now += 1
-        accounts.audit.add("anna" if number % 2 else "ben", "looked at event", f"e-{number}", "::1")
+        accounts.audit.record(
+            "anna" if number % 2 else "ben", "looked at event", f"e-{number}", "::1"
+        )
     log = accounts.audit
     assert [one.subject for one in log.entries(limit=2)] == ["e-4", "e-3"]
     assert [one.subject for one in log.entries(before=log.entries(limit=2)[-1].seq)] == [
@@ -237,14 +239,14 @@ def test_the_audit_log_is_bounded_by_days_and_rows(
     monkeypatch.setattr(audit, "MOST_FAILED", 10)
     monkeypatch.setattr(audit, "PRUNE_EVERY", 1)
     for number in range(40):
-        accounts.audit.add("anna", "looked at event", f"e-{number}")
+        accounts.audit.record("anna", "looked at event", f"e-{number}")
     for _ in range(200):  # a stranger who guesses
-        accounts.audit.add("unknown name", FAILED)
+        accounts.audit.record("unknown name", FAILED)
     found = accounts.audit.entries(limit=1000)
     assert sum(one.action == FAILED for one in found) == 10
     assert [one.subject for one in found[10:]] == [f"e-{n}" for n in range(39, 9, -1)]
     clock.now += 86400 * audit.AUDIT_DAYS + 1
-    accounts.audit.add("ben", "logged in", "x" * 10_000)
+    accounts.audit.record("ben", "logged in", "x" * 10_000)
     (only,) = accounts.audit.entries(limit=1000)
     assert len(only.subject) == audit.LONGEST_TEXT
 

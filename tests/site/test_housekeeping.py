@@ -101,7 +101,7 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
             now[0] += 1
             status.count("a", "scored", scored)
             status.count("a", "shed", shed)
-            watch.check()
+            watch.report_changes()
 
     pass_seconds(12, scored=10, shed=0)
     assert heard.heard == []

@@ -24,8 +24,8 @@ from stepvad.site.marks import (
     limit_of,
     mark_stored,
     promise_words,
-    read,
-    write,
+    read_marks,
+    write_marks,
 )
 from stepvad.site.models import Models
 from stepvad.site.recorder import packed
@@ -160,13 +160,13 @@ def test_marks_on_events_of_another_model_change_nothing(
 
 def test_a_file_of_marks_that_is_damaged_is_no_end(tmp_path: Path) -> None:
     path = tmp_path / "marks.json"
-    assert read(path) == {}
+    assert read_marks(path) == {}
     for text in ("{", "[]", '{"normal": {"a": {"camera": "x"}}}'):
         path.write_text(text)
-        assert read(path) == {}
+        assert read_marks(path) == {}
         assert not path.exists()  # it is set aside
     path.write_text(json.dumps({"version": 1, "normal": {"a": {"camera": "x", "peak": 2}}}))
-    assert read(path)["a"].peak == 2.0
+    assert read_marks(path)["a"].peak == 2.0
 
 
 def kept_marks(follower: MarkFollower, store: Store, model: Path) -> Path:
@@ -174,7 +174,7 @@ def kept_marks(follower: MarkFollower, store: Store, model: Path) -> Path:
     loaded = follower._models.load(model)
     path = kept_beside(follower._settings.data, loaded.sha256)
     older = {f"e{n}": Marked(camera="door", peak=50.0) for n in range(50)}
-    write(older, path)
+    write_marks(older, path)
     store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
     return path
 
@@ -190,7 +190,7 @@ def test_marks_that_cannot_be_read_now_are_applied_later(
             follower.reload(model)
         follower.follow()
     follower.follow()
-    assert len(read(path)) == 51
+    assert len(read_marks(path)) == 51
     calibration = follower._models.load(model).calibration
     assert calibration is not None
     assert len(calibration.marked) == 51

@@ -26,12 +26,12 @@ DAY = 86400.0
 def record(directory: Path, clip: Clip, *, part_s: float) -> Recorder:
     made = Recorder(directory, "door", RATE, part_s=part_s)
     for slot, poses in clip.by_frame():
-        done = made.add(slot, WALL + slot / RATE, poses)
+        done = made.record(slot, WALL + slot / RATE, poses)
         if done is not None:
-            made.write(done)
+            made.save(done)
     last = made.finish()
     assert last is not None
-    made.write(last)
+    made.save(last)
     return made
 
 
@@ -47,7 +47,7 @@ def test_what_is_recorded_is_what_was_seen_in_parts(tmp_path: Path) -> None:
 
 def test_nobody_seen_is_nothing_recorded(tmp_path: Path) -> None:
     made = Recorder(tmp_path, "door", RATE)
-    assert made.add(0, WALL, []) is None
+    assert made.record(0, WALL, []) is None
     assert made.finish() is None
 
 
@@ -144,7 +144,7 @@ def test_another_error_than_a_full_disk_deletes_nothing() -> None:
         subprocess.run(["mount", "-o", "remount,rw", disk.path], check=True)
         made = Recorder(disk.path, "door", RATE)
         with pytest.raises(StepvadError, match="No such file"):
-            made.write(replace(one_person(5.0), name="a/b"))
+            made.save(replace(one_person(5.0), name="a/b"))
         assert all(path.exists() for path in paths)
 
 

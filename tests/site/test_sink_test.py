@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.site.checking import send_test
 from stepvad.site.intake import demo
 from stepvad.site.settings.sections import (
     CameraSettings,
@@ -16,7 +15,7 @@ from stepvad.site.settings.sections import (
     SiteSettings,
     WebhookSettings,
 )
-from stepvad.site.sinks.delivery import names
+from stepvad.site.sinks import names, send_test
 from tests.site.receivers import Broker
 from tests.site.sinks.test_mqtt import Listener
 from tests.video.servers import wait_until

@@ -67,7 +67,7 @@ def test_stages_that_make_progress_are_left_alone(supervisor: Supervisor) -> Non
     supervisor.start(two)
     for _ in range(10):
         time.sleep(0.1)
-        supervisor.check()
+        supervisor.check_stages()
     assert [stage.name for stage in supervisor.health().stages] == ["one", "two"]
     assert supervisor.health().is_ok
     assert supervisor.stop([one, two], 5.0) == []
@@ -84,7 +84,7 @@ def test_a_stage_that_hangs_ends_the_process_and_is_named(
     wait_until(lambda: not supervisor.health().is_ok, 5)
     assert supervisor.health().late == ["bad"]
     with pytest.raises(EndedError) as ended:
-        supervisor.check()
+        supervisor.check_stages()
     assert ended.value.args == (STUCK,)
     assert "stages hang: bad" in caplog.text
     bad.released.set()
@@ -100,7 +100,7 @@ def test_a_process_whose_log_hangs_with_a_stage_ends_too(
     wait_until(lambda: not supervisor.health().is_ok, 5)
     began = time.monotonic()
     with pytest.raises(EndedError):
-        supervisor.check()
+        supervisor.check_stages()
     assert time.monotonic() - began < 10
     stage.released.set()
     supervisor.stop([stage], 5.0)
@@ -115,7 +115,7 @@ def test_a_stage_that_dies_ends_the_process_with_its_traceback(
     wait_until(lambda: "stage mortal died" in caplog.text, 5)
     assert "ValueError: a bug" in caplog.text
     with pytest.raises(EndedError):
-        supervisor.check()
+        supervisor.check_stages()
 
 
 def test_a_stage_that_ends_by_itself_is_no_longer_asked(supervisor: Supervisor) -> None:
@@ -124,7 +124,7 @@ def test_a_stage_that_ends_by_itself_is_no_longer_asked(supervisor: Supervisor) 
     stage.stopping = True
     wait_until(lambda: not supervisor.health().stages, 5)
     time.sleep(0.2)
-    supervisor.check()
+    supervisor.check_stages()
 
 
 def test_stopping_has_a_limit_and_names_what_is_left(supervisor: Supervisor) -> None:
@@ -145,15 +145,15 @@ def test_a_pause_of_the_whole_process_is_forgiven(
     monkeypatch.setattr(stages, "PAUSED_S", 0.3)
     stage = Steady("paused", 0.2)
     supervisor.start(stage)
-    supervisor.check()
+    supervisor.check_stages()
     stage.hangs.set()
     time.sleep(0.5)
-    supervisor.check()
+    supervisor.check_stages()
     assert "was paused" in caplog.text
     assert supervisor.health().is_ok
     time.sleep(0.25)
     with pytest.raises(EndedError):
-        supervisor.check()
+        supervisor.check_stages()
     stage.released.set()
 
 

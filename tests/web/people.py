@@ -18,7 +18,7 @@ PEOPLE: dict[str, Role] = {"lena": "look", "jan": "judge", "ada": "administer"}
 def with_people(accounts: Accounts) -> Accounts:
     """Accounts of one user per role."""
     for name, role in PEOPLE.items():
-        accounts.add(name, role, HASH)
+        accounts.create(name, role, HASH)
     return accounts
 
 

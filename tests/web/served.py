@@ -86,7 +86,7 @@ def main(directory: Path, web: Web, held_files: int) -> None:
         wait_until(lambda: server.heartbeat.age_s < 1)
         print(server.port, flush=True)  # noqa: T201
         while not stopping.wait(0.5):
-            supervisor.check()
+            supervisor.check_stages()
         began = time.monotonic()
         supervisor.stop([server], 5)
         logging.info("stopped in %.1f s", time.monotonic() - began)

@@ -69,7 +69,7 @@ def test_name_and_password_log_in(app: FastAPI, accounts: Accounts) -> None:
 
 
 def test_an_account_without_a_password_cannot_log_in(app: FastAPI, accounts: Accounts) -> None:
-    accounts.add("new", "administer")
+    accounts.create("new", "administer")
     for password in ("", "nobody has this password", "None"):
         assert log_in(visitor(app), "new", password) == 401
 
@@ -94,7 +94,7 @@ def test_who_is_removed_is_out_with_the_next_request(app: FastAPI, command_line:
     command_line.remove("lena")
     assert client.get("/api/site").status_code == 401
     assert client.get("/").status_code == 303
-    command_line.add("lena", "administer", HASH)  # another one of this name
+    command_line.create("lena", "administer", HASH)  # another one of this name
     assert client.get("/api/site").status_code == 401
 
 
@@ -234,7 +234,7 @@ def test_administrators_manage_users(app: FastAPI, accounts: Accounts) -> None:
 
 
 def test_a_link_lets_its_owner_choose_a_password_once(app: FastAPI, accounts: Accounts) -> None:
-    accounts.add("zoe", "judge")
+    accounts.create("zoe", "judge")
     key = accounts.new_link("zoe")
     client = visitor(app)
     for _ in range(2):  # a mail program looks at it first

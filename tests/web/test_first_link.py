@@ -42,7 +42,7 @@ def test_each_start_logs_a_new_link_until_one_is_used(
 
 def test_a_site_with_accounts_logs_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(open_accounts(Web(), tmp_path)) as accounts:
-        accounts.add("anna", "administer")
+        accounts.create("anna", "administer")
     assert told(caplog, tmp_path, Web()) == []
 
 

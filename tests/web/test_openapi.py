@@ -72,7 +72,7 @@ def test_nothing_that_is_asked_is_a_server_error(tmp_path: Path) -> None:
                     EventExplanation, EXPLANATION, "explanation"
                 )
             if accounts.find("lena") is None:
-                accounts.add("lena", "look")
+                accounts.create("lena", "look")
             heard[operation.label] = ask_at_random(operation, known)
         assert 200 in heard["GET /api/events/{id}"]
         assert 404 in heard["GET /api/events/{id}"]

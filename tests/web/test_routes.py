@@ -323,10 +323,10 @@ def test_a_moment_comes_from_a_recording(mill: Site, client: TestClient) -> None
     at = 1_700_000_000.25
     recorder = Recorder(mill.settings.data / "poses", "yard", FPS)
     for n in range(300):
-        recorder.add(n, at + n / FPS, [person(4)])
+        recorder.record(n, at + n / FPS, [person(4)])
     clip = recorder.finish()
     assert clip is not None
-    recorder.write(clip)
+    recorder.save(clip)
     (path,) = (mill.settings.data / "poses" / "yard").iterdir()
     assert recorded_at(path) == pytest.approx(at, abs=0.001)
     assert recorded_at(Path("other.parquet")) is None

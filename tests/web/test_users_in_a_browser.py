@@ -196,7 +196,7 @@ def test_the_pages_fit_and_can_be_read_aloud(
     page.goto(f"{mill[1]}/login")
     page.locator("details summary").click()
     assert violations(page) == []
-    accounts.add("zoe", "look")
+    accounts.create("zoe", "look")
     page.goto(mill[1] + link_path(accounts.new_link("zoe")))
     assert violations(page) == []
     log_in(page, mill[1], "ada")

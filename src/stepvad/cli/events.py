@@ -469,7 +469,7 @@ def note(data: Path, action: str, subject: str = "") -> None:
     try:
         accounts = Accounts(data / FILE_NAME)
         try:
-            accounts.audit.add(unix_user(), action, subject)
+            accounts.audit.record(unix_user(), action, subject)
         finally:
             accounts.close()
     except StepvadError as error:  # what was asked for is done

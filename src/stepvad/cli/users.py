@@ -98,14 +98,14 @@ def add(
     hash = None if password_file is None else _password_hash(name, password_file)
     with _open(site, fleet) as opened:
         if opened.accounts.find(name) is None:
-            account = opened.accounts.add(name, wanted or "look", hash)
+            account = opened.accounts.create(name, wanted or "look", hash)
             done = ["added user"]
         else:
             account, done = _renewed(opened.accounts, name, wanted, hash)
         for action in done:
             roles = action in ("added user", "changed role of")
             subject = f"{account.name}: {account.role}" if roles else account.name
-            opened.accounts.audit.add(unix_user(), action, subject)
+            opened.accounts.audit.record(unix_user(), action, subject)
         say(f"{account.name} may {account.role}")
         if done == ["made log-in link for"] or (done == ["added user"] and hash is None):
             _print_link(opened, account.name)
@@ -158,7 +158,7 @@ def remove(
         if not yes:
             ask(f"Remove {account.name}, who may {account.role}?")
         opened.accounts.remove(account.name)
-        opened.accounts.audit.add(unix_user(), "removed user", account.name)
+        opened.accounts.audit.record(unix_user(), "removed user", account.name)
     say(f"{account.name} is removed")
 
 

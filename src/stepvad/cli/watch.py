@@ -158,8 +158,8 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
 
 def _sent(settings: SiteSettings) -> Iterator[str]:
     """Send a test message to all people, and yield what each service answered."""
-    from stepvad.site.notify.people import people, send_test
+    from stepvad.site.sinks import find_people, send_tests
 
-    everyone = settings.sinks.notify or [people(settings, None)]  # raises if there are none
-    for one in chain.from_iterable(send_test(settings, to_whom) for to_whom in everyone):
+    everyone = settings.sinks.notify or [find_people(settings, None)]  # raises if there are none
+    for one in chain.from_iterable(send_tests(settings, to_whom) for to_whom in everyone):
         yield f"ok: {one.to}: {one.words}" if one.ok else f"failed: {one.words}"

@@ -15,8 +15,7 @@ from stepvad.fleet.tenant_name import LONGEST, is_tenant
 from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
 from stepvad.fleet.tracing import Tracing, opened
 from stepvad.site.settings.file import read
-from stepvad.site.settings.page import Web
-from stepvad.site.settings.section import NAME, Beside, Reference, Section, check_distinct
+from stepvad.site.settings.page import NAME, Beside, Reference, Section, Web, check_distinct
 from stepvad.site.settings.sections import DEMO, SiteSettings
 
 ACCOUNTS = ("FLEET", "SYS")

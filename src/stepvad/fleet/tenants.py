@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from stepvad.codec import Fields, JsonObject
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.places import DEFAULT, Partition
-from stepvad.site.settings.section import Section
+from stepvad.site.settings.page import Section
 
 VERSION = 1
 """Layout version of an entry of the directory."""

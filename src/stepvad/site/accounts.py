@@ -126,7 +126,7 @@ class Accounts:
             found = row.fetchone()
         return None if found is None else found[0]
 
-    def add(self, name: str, role: Role, password_hash: str | None = None) -> Account:
+    def create(self, name: str, role: Role, password_hash: str | None = None) -> Account:
         """Add an account; without a password its owner needs a link."""
         check_name(name)
         self._check_file()
@@ -264,7 +264,7 @@ class AuditLog:
         self._database, self._days, self._wall = database, days, wall
         self._added = 0
 
-    def add(self, user: str, action: str, subject: str = "", address: str = "") -> None:
+    def record(self, user: str, action: str, subject: str = "", address: str = "") -> None:
         """Append a line; long texts are cut."""
         texts = [text[:LONGEST_TEXT] for text in (user, address, action, subject)]
         with self._database.write() as connection:
@@ -465,7 +465,7 @@ class AccountsDatabase:
             with self.write() as connection:
                 if is_empty_database(connection):
                     ACCOUNTS.create(connection)
-                ACCOUNTS.check(connection, path)
+                ACCOUNTS.verify(connection, path)
         except BaseException:
             self._connection.close()
             raise

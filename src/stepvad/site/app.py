@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from stepvad.errors import ConfigError
 from stepvad.events.record import Mark, MarkMessage, Sink
+from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
 from stepvad.site.housekeeping import Housekeeping, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
@@ -27,12 +28,10 @@ from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
-from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
+from stepvad.site.sinks import connect, connect_people, names
 from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 from stepvad.site.store.events import FILE_NAME, Store
-
-if TYPE_CHECKING:  # importing stepvad.explain takes a second
-    from stepvad.explain.event import EventExplanation
+from stepvad.site.store.outbox import SinkDelivery
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ LOCK_S = 10.0
 DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
-Explain: TypeAlias = "Callable[[str], EventExplanation]"
+Explain = Callable[[str], EventExplanation]
 MarkEvent = Callable[[str, Mark | None, str], None]
 
 
@@ -118,8 +117,8 @@ class Site:
         """
         for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
-        sinks = [*connect(self.settings), *to_people(self.settings, self.store), *self._more]
-        deliveries = [SinkDelivery(self.store, sink) for sink in sinks]
+        sinks = [*connect(self.settings), *connect_people(self.settings, self.store), *self._more]
+        deliveries = [SinkDelivery(self.store.outbox, sink) for sink in sinks]
         listeners = self.pipeline.intake.states.listeners
         listeners += [sink for sink in sinks if isinstance(sink, CameraListener)]
         for sink in sinks:

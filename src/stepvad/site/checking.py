@@ -1,8 +1,7 @@
-"""Is this site ready: its settings, a camera, a sink."""
+"""Checks before a site starts: its settings, and a camera."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,19 +12,17 @@ import numpy as np
 from msgspec import Meta
 
 from stepvad.codec import decode, encode
-from stepvad.errors import ConfigError, DataError, StepvadError, os_reason
-from stepvad.events.record import Record, Sink, event_id, message
+from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.files import secret
 from stepvad.poses import Pose
 from stepvad.site.intake.child_messages import ImageSide
 from stepvad.site.intake.playback import open_scene
 from stepvad.site.models import Loaded, Models
-from stepvad.site.notify.people import sink_names, target_of, words_of
 from stepvad.site.notify.words import opens_here_only, page_address
 from stepvad.site.processes import GONE, ChildPipe, ChildProcess, HungError
 from stepvad.site.settings.page import BROWSERS, server_tls
-from stepvad.site.settings.sections import CameraSettings, PoseSettings, Sinks, SiteSettings
-from stepvad.site.sinks.delivery import connect, names
+from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
+from stepvad.site.sinks import target_named
 from stepvad.site.stages import Form
 from stepvad.skeletons import COCO17, strokes
 from stepvad.stream import Stream
@@ -47,12 +44,6 @@ SEEN = 0.05
 """Minimum confidence of a joint to be shown."""
 Place = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Joint = tuple[Place, Place] | None
-
-LABEL = "test"
-WHY = "a test of this sink, sent from the settings page"
-LASTS_S = 1.0
-TEST_TOPIC = "test"
-"""Below the prefix of a broker: a second client must not end the retained states of the site."""
 
 
 def check(settings: SiteSettings) -> Iterator[str]:
@@ -106,26 +97,6 @@ def try_camera(
         child.kill()
 
 
-def send_test(settings: SiteSettings, name: str) -> None:
-    """Send a new event and its end through a connection of its own; to people, a message.
-
-    Raises a StepvadError that says what went wrong.
-    """
-    for found, people, to in sink_names(settings.sinks):
-        if found == name:
-            target_of(to, settings).send(words_of(settings).test(people.name))
-            return
-    sink = _connected(settings, name)
-    try:
-        began = time.time()
-        opened = _record(settings, began)
-        over = opened.ended("calm", began + LASTS_S)
-        sink.send("new", message("new", None, opened))
-        sink.send("end", message("end", opened, over))
-    finally:
-        sink.close()
-
-
 @dataclass(frozen=True, slots=True)
 class CameraPicture:
     """What a camera shows: the size of its picture, and joints of people in pixels."""
@@ -170,7 +141,7 @@ def _people(settings: SiteSettings) -> Iterator[str]:
     """Check the targets of messages to people; connects to nobody."""
     for people in settings.sinks.notify:
         for to in people.to:
-            yield f"ok: people {people.name}: {to}: {target_of(to, settings).check()}"
+            yield f"ok: people {people.name}: {to}: {target_named(to, settings).describe()}"
     page = page_address(settings.web)
     if settings.sinks.notify and opens_here_only(page):
         yield (
@@ -296,55 +267,3 @@ def _joints(poses: Iterable[Pose]) -> list[list[Joint]]:
         ]
         for pose in poses
     ][:MOST_SHOWN]
-
-
-def _connected(settings: SiteSettings, name: str) -> Sink:
-    for sinks in _each(settings.sinks):
-        if names(sinks) == (name,):
-            alone = settings.model_copy(update={"sinks": _apart(sinks), "cameras": []})
-            return next(iter(connect(alone)))
-    known = ", ".join(names(settings.sinks)) or "none"
-    raise ConfigError(f"sink: expected one of the site, got {name!r}", hint=f"its sinks: {known}")
-
-
-def _each(sinks: Sinks) -> list[Sinks]:
-    """The sinks one by one, each in settings of its own."""
-    found = []
-    for field in type(sinks).model_fields:
-        value = getattr(sinks, field)
-        many = value if isinstance(value, list) else [value]
-        for one in many:
-            if one is not None:
-                update = {field: [one] if isinstance(value, list) else one}
-                found.append(Sinks().model_copy(update=update))
-    return found
-
-
-def _apart(sinks: Sinks) -> Sinks:
-    """The same sink; a broker with topics apart from those of the site."""
-    if sinks.mqtt is None:
-        return sinks
-    prefix = f"{sinks.mqtt.prefix}/{TEST_TOPIC}"
-    mqtt = sinks.mqtt.model_copy(update={"prefix": prefix, "discovery_prefix": ""})
-    return sinks.model_copy(update={"mqtt": mqtt})
-
-
-def _record(settings: SiteSettings, began: float) -> Record:
-    camera = settings.cameras[0].name
-    return Record(
-        id=event_id(f"test {camera}", secrets.randbelow(2**31), 1, 0),
-        camera=camera,
-        label=LABEL,
-        score=1.0,
-        top_score=1.0,
-        start_time=began,
-        model_id=LABEL,
-        model_sha256="0" * 64,
-        track_id=1,
-        tracks=(1,),
-        epoch=0,
-        frame_seq=0,
-        confidence=1.0,
-        threshold=1.0,
-        why=WHY,
-    )

@@ -31,9 +31,9 @@ from stepvad.site.intake.load import REMEDY, LoadListener, LoadState
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.marks import MarkFollower
 from stepvad.site.settings.sections import RetentionSettings
-from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.stages import FailureLog, Heartbeat
 from stepvad.site.store.events import Store
+from stepvad.site.store.outbox import SinkDelivery
 
 logger = logging.getLogger(__name__)
 DEADLINE_S = 60.0
@@ -85,7 +85,7 @@ class Housekeeping:
             _Every(STATUS_S, self._show_status),
             _Every(RETAIN_S, lambda: self._tasks.put("upkeep", self._retain)),
             _Every(MARKS_S, lambda: self._tasks.put("upkeep", self._marks.follow)),
-            _Every(LOAD_S, self._load.check),
+            _Every(LOAD_S, self._load.report_changes),
             *(
                 _Every(DRIFT_S, partial(self._tasks.put, "upkeep", one.report), at_once=False)
                 for one in self._drifting
@@ -121,7 +121,7 @@ class LoadWatch:
         self._reported: dict[str, LoadState] = {}
         self._calm: dict[str, int] = {}
 
-    def check(self) -> None:
+    def report_changes(self) -> None:
         """Report what changed since the last check; an overload has to be over for a while."""
         for view in self._status.snapshot().cameras:
             before, now = self._reported.get(view.name, "ok"), view.load.state

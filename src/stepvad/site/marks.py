@@ -75,7 +75,7 @@ class MarkFollower:
         """
         kept = kept_beside(self._settings.data, model.sha256)
         try:
-            older = read(kept)
+            older = read_marks(kept)
         except NewerVersionError as error:
             self._failures.log("marks of deleted events are not used", error)
             self._apply(model, self._marks(model, {}))
@@ -84,7 +84,7 @@ class MarkFollower:
             return False
         else:
             marks = self._marks(model, older)
-            write(marks.normal, kept)
+            write_marks(marks.normal, kept)
             self._apply(model, marks)
         return True
 
@@ -188,7 +188,7 @@ def kept_beside(data: Path, model_sha256: str) -> Path:
     return data / DIRECTORY / f"{model_sha256[:16]}.json"
 
 
-def read(path: Path) -> dict[str, Marked]:
+def read_marks(path: Path) -> dict[str, Marked]:
     """The marks of a file; none if it is missing or damaged.
 
     Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
@@ -198,7 +198,7 @@ def read(path: Path) -> dict[str, Marked]:
     return {} if found is None else found.normal
 
 
-def write(normal: Mapping[str, Marked], path: Path) -> None:
+def write_marks(normal: Mapping[str, Marked], path: Path) -> None:
     """Write the events marked as normal."""
     if normal or path.exists():
         write_state(path, MarksFile({**normal}))

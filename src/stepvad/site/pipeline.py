@@ -139,7 +139,7 @@ class SiteCameras:
         if self.unusable:
             logger.error("%s", self.unusable)
 
-    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
+    def check_scene(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise if the model cannot score the poses of a scene; the intake asks."""
         if camera.name in self._learning:
             return

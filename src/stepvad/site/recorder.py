@@ -70,7 +70,7 @@ class Recorder:
         self._first: tuple[int, float] | None = None
         self._last = 0
 
-    def add(self, slot: int, wall: float, poses: Sequence[Pose]) -> Clip | None:
+    def record(self, slot: int, wall: float, poses: Sequence[Pose]) -> Clip | None:
         """Add a slot; return a clip when one is complete."""
         done = None
         if self._first is not None and not 0 <= slot - self._first[0] < self._part:
@@ -94,7 +94,7 @@ class Recorder:
         name = f"{self._camera}-{stamp}-{int(first[1] % 1 * 1000):03}"
         return Clip(name, self._rate, self._last + 1, tracks, self._skeleton)
 
-    def write(self, clip: Clip) -> None:
+    def save(self, clip: Clip) -> None:
         """Write a clip; if the disk is full, delete the oldest files and retry once."""
         try:
             self._write(clip)

@@ -54,7 +54,7 @@ class CameraPeople:
         self._wall0 = 0.0
         self._tracker = Tracker()
 
-    def begin(self, wall0: float) -> None:
+    def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
         self._wall0 = wall0
         self._tracker.reset()
@@ -93,10 +93,10 @@ class Watcher(CameraPeople):
         """How the camera is watched at present."""
         return self.events.profile
 
-    def begin(self, wall0: float) -> None:
+    def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
         self.events.begin(wall0)
-        super().begin(wall0)
+        super().start_connection(wall0)
         self.stream = self._new_stream()
 
     def _new_stream(self) -> Stream:
@@ -215,7 +215,7 @@ class ScoringStage:
         try:
             if self._connections[camera] != frame.connection:
                 self._lose(people, "camera lost")
-                people.begin(frame.wall0)
+                people.start_connection(frame.wall0)
                 self._connections[camera] = frame.connection
             if frame.people is not None:
                 return people.follow(frame.people, frame.slot)
@@ -275,7 +275,7 @@ class ScoringStage:
     def _record(self, camera: str, slot: int, wall: float, poses: Sequence[Pose]) -> None:
         recorder = self._recorders.get(camera)
         if recorder is not None:
-            self._keep(recorder, recorder.add(slot, wall, poses))
+            self._keep(recorder, recorder.record(slot, wall, poses))
 
     def _lose(self, people: CameraPeople, by: EndedBy) -> None:
         """End the open event and recording of a camera; the next frame starts a new connection."""
@@ -288,7 +288,7 @@ class ScoringStage:
 
     def _keep(self, recorder: Recorder, clip: Clip | None) -> None:
         if clip is not None:
-            self._tasks.put("recording", partial(recorder.write, clip))
+            self._tasks.put("recording", partial(recorder.save, clip))
 
     def _announce(
         self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None

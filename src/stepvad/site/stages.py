@@ -137,7 +137,7 @@ class Supervisor:
             )
         )
 
-    def check(self) -> None:
+    def check_stages(self) -> None:
         """Exit the process if a stage hangs or died; call this every second or so."""
         now = time.monotonic()
         before, self._checked = self._checked, now
@@ -172,7 +172,7 @@ def watch_over(
 ) -> None:
     """Check all stages until `stop` is set; `beat` says each time that the check was made."""
     while not stop.wait(CHECK_S):
-        supervisor.check()
+        supervisor.check_stages()
         beat()
 
 

@@ -205,7 +205,7 @@ class AuditTrail:
     async def add(self, user: str, action: str, subject: str = "", address: str = "") -> None:
         """Append a line."""
         try:
-            await self._background.run(self._accounts.audit.add, user, action, subject, address)
+            await self._background.run(self._accounts.audit.record, user, action, subject, address)
         except StepvadError as error:
             held = self._lines.admit(str(error))
             if held is not None:

@@ -165,7 +165,7 @@ class Links:
         if link.account is not None:
             account = await self.run(self.accounts.use_link, key, hash)
         elif await self.run(self.accounts.use_first_link, key):
-            account = await self.run(self.accounts.add, name, "administer", hash)
+            account = await self.run(self.accounts.create, name, "administer", hash)
             await self.login.trail.add(TOKEN_USER.name, "added user", f"{name}: administer")
         else:
             account = None

@@ -20,14 +20,13 @@ from stepvad.site.accounts import TOKEN_USER
 from stepvad.site.checking import CameraPicture, CameraProblem
 from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.versions import LearnedFacts
-from stepvad.site.notify.people import TestResult, people, send_test
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
 from stepvad.site.settings.editing import Edit, KeyChanges
 from stepvad.site.settings.file import SettingsError, parse
 from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEditor, SettingsText
 from stepvad.site.settings.page import concern_of, limits_of
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
-from stepvad.site.sinks.delivery import names
+from stepvad.site.sinks import TestResult, find_people, names, send_tests
 from stepvad.web.routes import Learning, Problem, StoredEvents, Strict
 
 Digest = Annotated[
@@ -266,7 +265,7 @@ def _of_the_file(app: FastAPI, editor: SettingsEditor | None) -> None:
         """The settings file: its text, and its values for forms."""
         known = _known(editor)
         with _refusals():
-            return _settings(known, known.read())
+            return _settings(known, known.current())
 
     @app.put("/api/settings", tags=["settings"], responses=REFUSALS)
     def save(asked: SaveText) -> SavedSettings:
@@ -289,7 +288,7 @@ def _of_the_file(app: FastAPI, editor: SettingsEditor | None) -> None:
         """Check a text as `stepvad watch --check` does."""
         known = _known(editor)
         try:
-            return CheckedSettings(ok=True, lines=known.check(asked.text))
+            return CheckedSettings(ok=True, lines=known.check_text(asked.text))
         except StepvadError as error:
             wrong = _wrong(error, asked.text)
             return CheckedSettings(ok=False, lines=[], wrong=wrong)
@@ -402,7 +401,7 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
         try:
             check_endpoint(chosen.endpoint)
             keys, account = chosen.keys, account_of(request)
-            subscriptions.add(chosen.endpoint, keys.p256dh, keys.auth, account)
+            subscriptions.subscribe(chosen.endpoint, keys.p256dh, keys.auth, account)
         except NewerVersionError:  # of the site's own file: not the fault of the request
             raise
         except DataError as error:
@@ -430,13 +429,13 @@ def _add_test(app: FastAPI, settings: SiteSettings) -> None:
     def test(chosen: TestRequest) -> list[TestResult]:
         """Send a test message to people, and say what came back."""
         try:
-            whom = people(settings, chosen.name)
+            whom = find_people(settings, chosen.name)
         except ConfigError as error:
             raise HTTPException(404, str(error)) from None
         if not busy.acquire(blocking=False):
             raise HTTPException(409, "expected no other test, got one under way; try again")
         try:
-            return [*send_test(settings, whom)]
+            return [*send_tests(settings, whom)]
         finally:
             busy.release()
 

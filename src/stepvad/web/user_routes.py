@@ -106,7 +106,7 @@ def _of_users(app: FastAPI, accounts: Accounts) -> None:
         """Add a user, who chooses a password with the link of the answer within a day."""
         request.state.audit_subject = f"{wanted.name}: {wanted.role}"
         try:
-            accounts.add(wanted.name, wanted.role)
+            accounts.create(wanted.name, wanted.role)
         except ConfigError as error:
             raise HTTPException(409, str(error)) from None
         return _link(accounts, wanted.name)

@@ -20,8 +20,7 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning import learner as module
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import JobKind, Learner, Situation, due_round, progress_words
-from stepvad.site.learning.recordings import Amount
-from stepvad.site.learning.versions import Learned
+from stepvad.site.learning.versions import Amount, Learned
 from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load

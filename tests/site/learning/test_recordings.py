@@ -8,7 +8,7 @@ import pytest
 
 from stepvad.events.record import Review
 from stepvad.poses import Clip, Track
-from stepvad.site.learning.recordings import (
+from stepvad.site.learning.rounds import (
     AGAIN_S,
     Recording,
     RecordingIndex,
@@ -36,10 +36,10 @@ def clip(n: int = 100, *, every: int = 1, fps: float = 10.0) -> Clip:
 
 def test_the_name_of_a_recording_says_when_it_begins(tmp_path: Path) -> None:
     (path,) = record_clips(tmp_path, "the-yard", [clip()], BEGIN + 0.25)
-    found = Recording.of(path)
+    found = Recording.from_path(path)
     assert found is not None
     assert (found.camera, found.begin) == ("the-yard", BEGIN + 0.25)
-    assert Recording.of(tmp_path / "mine.parquet") is None
+    assert Recording.from_path(tmp_path / "mine.parquet") is None
     (path.parent / "mine.parquet").write_bytes(b"")
     assert find(tmp_path / "poses") == [found]
 
@@ -66,7 +66,7 @@ def test_a_span_is_cut_out_and_nothing_bridges_it(
 
 def test_only_the_spans_of_its_camera_are_left_out(tmp_path: Path) -> None:
     (path,) = record_clips(tmp_path, "yard", [clip()])
-    one = Recording.of(path)
+    one = Recording.from_path(path)
     assert one is not None
     avoid = [TimeSpan("door", BEGIN, BEGIN + 5), TimeSpan("yard", BEGIN + 1, BEGIN + 2)]
     assert one.clip(avoid).n_poses == 100 - 11
@@ -130,7 +130,9 @@ def test_a_recording_that_cannot_be_read_now_is_counted_later(
 
 def several(n: int, camera: str = "yard", every_s: float = 120.0) -> list[Recording]:
     names = [name_of(camera, BEGIN + k * every_s) for k in range(n)]
-    return [one for name in names if (one := Recording.of(Path(f"{name}.parquet"))) is not None]
+    return [
+        one for name in names if (one := Recording.from_path(Path(f"{name}.parquet"))) is not None
+    ]
 
 
 def test_a_third_of_the_time_is_held_out_in_blocks() -> None:

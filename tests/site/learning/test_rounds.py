@@ -18,8 +18,8 @@ from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
-from stepvad.site.learning.recordings import Amount, find, held_out
-from stepvad.site.learning.versions import Learned, Versions, facts
+from stepvad.site.learning.rounds import find, held_out
+from stepvad.site.learning.versions import Amount, Learned, Versions, facts
 from stepvad.site.recorder import RECORDINGS, packed
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
@@ -172,7 +172,7 @@ def test_an_interrupted_round_leaves_the_model_as_it_was(
     versions = Versions(site.data)
     assert versions.current == first
     monkeypatch.undo()
-    versions.begin(BEGIN + 20).rmdir()
+    versions.new_directory(BEGIN + 20).rmdir()
     assert [path.name for path in sorted(versions.directory.iterdir())] == [first.name, "current"]
 
 
@@ -206,18 +206,18 @@ def test_facts_that_cannot_be_read_are_no_model(site: SiteSettings, tmp_path: Pa
     for text in ("{", "[]", '{"version": 9}', '{"version": 1}'):
         (tmp_path / "learned.json").write_text(text)
         with pytest.raises(DataError, match="expected a learned model, got"):
-            Learned.read(tmp_path)
+            Learned.load(tmp_path)
     assert Versions(site.data).current is None
 
 
 def test_a_model_whose_facts_cannot_be_read_now_is_still_there(site: SiteSettings) -> None:
     versions = Versions(site.data)
-    made = versions.begin(BEGIN)
+    made = versions.new_directory(BEGIN)
     amount = Amount(1.0, 2, 3)
     Learned(
         name=made.stem, made=BEGIN, fitted=amount, measured=amount, marks=0, threshold=1.0,
         words="", is_provisional=False, changed="",
-    ).write(made)  # fmt: skip
+    ).save(made)  # fmt: skip
     path = versions.finish(made, keep=1) / "learned.json"
     with unreadable(path):
         with pytest.raises(DataError, match="expected a learned model, got"):

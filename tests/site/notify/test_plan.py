@@ -33,8 +33,8 @@ from stepvad.site.notify.plan import (
 )
 from stepvad.site.notify.words import Notice, NoticeWords
 from stepvad.site.settings.page import NotifySettings
-from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.store.events import Store
+from stepvad.site.store.outbox import SinkDelivery
 from tests.site.receivers import start, stop, web_server
 from tests.site.records import record
 from tests.site.sites import Running, one_person, pose_camera, write_site
@@ -278,7 +278,7 @@ def test_the_rules_are_those_of_the_settings() -> None:
         repeat_times=4,
         say_when_over=True,
     )
-    assert NotificationRules.of(settings) == NotificationRules(
+    assert NotificationRules.from_settings(settings) == NotificationRules(
         cameras=frozenset({"yard"}),
         zones=frozenset({"gate"}),
         quiet=WatchHours(((1320, 390), (720, 1440))),
@@ -305,12 +305,12 @@ class People:
         self.wrong: ConfigError | None = None
         self.cancelled = False
 
-    def check(self) -> str:
+    def describe(self) -> str:
         if self.wrong is not None:
             raise self.wrong
         return "people"
 
-    def send(self, notice: Notice) -> str:
+    def deliver(self, notice: Notice) -> str:
         if self.failures:
             raise self.failures.pop(0)
         self.got.append(notice)
@@ -490,7 +490,7 @@ def test_a_delivery_sends_when_it_is_due_and_shows_failures(tmp_path: Path) -> N
         *("notify:people", people, Scheduler(NotificationRules()), NoticeWords("mill"), store),
         tmp_path / "plan.json",
     )
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     store.change("new", record(why=None))
     wait_until(lambda: delivery.last_error == "the service is down")

@@ -52,7 +52,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PushSer
 
 def subscribe(subscriptions: PushSubscriptions, endpoint: str) -> Browser:
     browser = Browser()
-    subscriptions.add(endpoint, browser.p256dh, browser.auth)
+    subscriptions.subscribe(endpoint, browser.p256dh, browser.auth)
     return browser
 
 
@@ -64,8 +64,8 @@ def test_every_browser_reads_the_message(
         f"/send/{n}": subscribe(subscriptions, f"{service.address}/send/{n}") for n in range(3)
     }
     target = BrowserTarget(subscriptions, contact="https://m.example")
-    assert target.check() == "3 browsers"
-    assert target.send(NOTICE) == "3 of 3 browsers got it"
+    assert target.describe() == "3 browsers"
+    assert target.deliver(NOTICE) == "3 of 3 browsers got it"
     assert {path for path, _, _ in service.got} == {*browsers}
     for path, headers, body in service.got:
         assert json.loads(browsers[path].read(body)) == {
@@ -90,15 +90,15 @@ def test_ended_subscriptions_are_removed_and_failures_tried_again_for_those_only
     service.statuses = {"/gone": 410, "/lost": 404, "/busy": 503, "/odd": 413}
     target = BrowserTarget(subscriptions)
     with pytest.raises(DeliveryError, match="1 push services that refused it: localhost"):
-        target.send(NOTICE)
+        target.deliver(NOTICE)
     left = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
     assert left == ["fine", "busy", "odd"]
     service.got.clear()
     service.statuses = {}
-    assert target.send(NOTICE) == "1 of 3 browsers got it"
+    assert target.deliver(NOTICE) == "1 of 3 browsers got it"
     assert [path for path, _, _ in service.got] == ["/busy"], "the others have it"
     service.got.clear()
-    assert target.send(NOTICE) == "3 of 3 browsers got it", "a new message goes to all"
+    assert target.deliver(NOTICE) == "3 of 3 browsers got it", "a new message goes to all"
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_one_broken_service_does_not_stop_messages_for_ever(
     target = BrowserTarget(subscriptions)
     for _ in range(MOST_TRIES - 1):
         with pytest.raises(DeliveryError, match="localhost answered 503"):
-            target.send(NOTICE)
-    assert "1 could not be reached" in target.send(NOTICE)
+            target.deliver(NOTICE)
+    assert "1 could not be reached" in target.deliver(NOTICE)
     assert [path for path, _, _ in service.got].count("/fine") == 1
 
 
@@ -126,15 +126,15 @@ def test_a_site_that_is_offline_keeps_its_message_until_it_is_back(
     target = BrowserTarget(subscriptions)
     for _ in range(2 * MOST_TRIES):
         with pytest.raises(DeliveryError, match="got 2 push services"):
-            target.send(NOTICE)
+            target.deliver(NOTICE)
     service.statuses = {}
-    assert target.send(NOTICE) == "2 of 2 browsers got it"
+    assert target.deliver(NOTICE) == "2 of 2 browsers got it"
 
 
 def test_without_browsers_there_is_nothing_to_do(subscriptions: PushSubscriptions) -> None:
     target = BrowserTarget(subscriptions)
-    assert target.check() == "none yet"
-    assert target.send(NOTICE) == "no browser has asked for notifications yet"
+    assert target.describe() == "none yet"
+    assert target.deliver(NOTICE) == "no browser has asked for notifications yet"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_damaged_key_is_said(subscriptions: PushSubscriptions, tmp_path: Path)
     subscriptions.key()
     (tmp_path / "data" / "notifications" / "browser-key.pem").write_text("x")
     with pytest.raises(ConfigError, match="expected a private key"):
-        BrowserTarget(subscriptions).check()
+        BrowserTarget(subscriptions).describe()
 
 
 @pytest.mark.parametrize(
@@ -295,11 +295,11 @@ def test_whoever_has_no_account_any_more_gets_no_message(tmp_path: Path) -> None
     accounts = Accounts(tmp_path / "accounts.db")
     subscriptions = PushSubscriptions(tmp_path)
     for name in ("ada", "bob"):
-        accounts.add(name, "look")
+        accounts.create(name, "look")
         keys = Browser()
-        subscriptions.add(f"https://push.example.org/{name}", keys.p256dh, keys.auth, name)
+        subscriptions.subscribe(f"https://push.example.org/{name}", keys.p256dh, keys.auth, name)
     keys = Browser()
-    subscriptions.add("https://push.example.org/token", keys.p256dh, keys.auth)
+    subscriptions.subscribe("https://push.example.org/token", keys.p256dh, keys.auth)
     assert len(subscriptions.all()) == 3
     accounts.remove("bob")
     accounts.close()

@@ -13,7 +13,7 @@ import pytest
 
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.events.record import DeliveryError
-from stepvad.site.notify.sending import AppriseTarget, SendingProcess, service_of, without
+from stepvad.site.notify.people import AppriseTarget, SendingProcess, service_of, without
 from stepvad.site.notify.words import Notice
 from tests.site.notify.services import mail_server, text_of
 from tests.site.receivers import web_server
@@ -38,8 +38,8 @@ def test_mail(monkeypatch: pytest.MonkeyPatch) -> None:
     with mail_server() as server:
         url = f"mailto://127.0.0.1:{server.port}?to=guard@example.org&from=site@example.org"
         one = target(monkeypatch, url)
-        assert one.check() == "a mailto address"
-        assert one.send(NOTICE) == "the mailto service took it"
+        assert one.describe() == "a mailto address"
+        assert one.deliver(NOTICE) == "the mailto service took it"
     (mail,) = server.got
     assert mail["Subject"] == "Yard, door"
     assert mail["To"] == "guard@example.org"
@@ -52,7 +52,7 @@ def test_mail_that_the_server_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         server.answer = "554 no"
         url = f"mailto://127.0.0.1:{server.port}?to=guard@example.org&from=site@example.org"
         with pytest.raises(DeliveryError, match=r"^mailto of env:ADDRESS: expected the service"):
-            target(monkeypatch, url).send(NOTICE)
+            target(monkeypatch, url).deliver(NOTICE)
     assert server.got == []
 
 
@@ -60,7 +60,7 @@ def test_ntfy(monkeypatch: pytest.MonkeyPatch) -> None:
     with web_server() as server:
         server.statuses = [200]
         address = server.address.removeprefix("http://")
-        target(monkeypatch, f"ntfy://{address}/topic-of-mill?priority=high").send(NOTICE)
+        target(monkeypatch, f"ntfy://{address}/topic-of-mill?priority=high").deliver(NOTICE)
     (got,) = server.got
     facts = json.loads(got.body)
     assert facts["topic"] == "topic-of-mill"
@@ -76,7 +76,7 @@ def test_what_a_service_says_is_repeated_without_the_address(
         address = server.address.removeprefix("http://")
         one = target(monkeypatch, f"ntfy://guard:pass-word-7@{address}/topic-of-mill")
         with pytest.raises(DeliveryError) as caught:
-            one.send(NOTICE)
+            one.deliver(NOTICE)
     said = str(caught.value)
     assert "403" in said
     assert "expected the service to take a message, got: Failed to send ntfy" in said
@@ -87,7 +87,7 @@ def test_what_a_service_says_is_repeated_without_the_address(
 def test_any_of_a_hundred_services(monkeypatch: pytest.MonkeyPatch) -> None:
     with web_server() as server:
         server.statuses = [200]
-        target(monkeypatch, f"json://{server.address.removeprefix('http://')}/hook").send(NOTICE)
+        target(monkeypatch, f"json://{server.address.removeprefix('http://')}/hook").deliver(NOTICE)
     facts = json.loads(server.got[0].body)
     assert (facts["title"], facts["message"]) == (NOTICE.title, NOTICE.text)
 
@@ -95,14 +95,14 @@ def test_any_of_a_hundred_services(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_who_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     one = target(monkeypatch, f"ntfy://127.0.0.1:{free_port()}/topic-of-mill")
     with pytest.raises(DeliveryError, match="A Connection error"):
-        one.send(NOTICE)
+        one.deliver(NOTICE)
 
 
 @pytest.mark.parametrize("url", ["hundred://x", "no-address", "tgram://short"])
 def test_an_address_that_apprise_does_not_know(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     one = target(monkeypatch, url)
     with pytest.raises(ConfigError, match="env:ADDRESS: expected an address that Apprise knows"):
-        one.check()
+        one.describe()
 
 
 def test_a_service_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_service_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatc
         url = f"json://127.0.0.1:{port}/?rto=600&cto=600"
         began = time.monotonic()
         with pytest.raises(DeliveryError, match="got: no answer in 3 s"):
-            target(monkeypatch, url, SendingProcess(3)).send(NOTICE)
+            target(monkeypatch, url, SendingProcess(3)).deliver(NOTICE)
         assert time.monotonic() - began < 10
 
 
@@ -123,7 +123,7 @@ def test_a_send_can_be_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 
         def send() -> None:
             with pytest.raises(DeliveryError) as error:
-                one.send(NOTICE)
+                one.deliver(NOTICE)
             caught.append(error.value)
 
         thread = threading.Thread(target=send)
@@ -133,7 +133,7 @@ def test_a_send_can_be_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None
             assert wait_until(lambda: bool(caught)) < 5
         thread.join()
     with pytest.raises(DeliveryError, match="the site is stopping"):
-        one.send(NOTICE)
+        one.deliver(NOTICE)
 
 
 def test_a_child_ends_by_itself_when_its_parent_is_gone(tmp_path: Path) -> None:
@@ -159,6 +159,6 @@ def test_every_part_of_an_address_is_hidden() -> None:
 
 
 def test_notifications_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepvad.site.notify.sending.find_spec", lambda name: None)
+    monkeypatch.setattr("stepvad.site.notify.people.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="needs the notify extra"):
         target(monkeypatch, "ntfy://ntfy.sh/x")

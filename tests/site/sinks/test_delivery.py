@@ -19,8 +19,9 @@ from stepvad.errors import MissingExtraError
 from stepvad.events.record import DeliveryError, RefusedError, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
-from stepvad.site.sinks.delivery import SinkDelivery, connect, names, to_people
+from stepvad.site.sinks import connect, connect_people, names
 from stepvad.site.store.events import Store
+from stepvad.site.store.outbox import SinkDelivery
 from tests.site.receivers import start, stop
 from tests.site.records import record
 from tests.video.servers import free_port, wait_until
@@ -72,7 +73,7 @@ def fill(store: Store, numbers: range) -> list[tuple[str, str]]:
 def test_messages_arrive_in_order_whenever_they_were_stored(store: Store) -> None:
     wanted = fill(store, range(3))
     sink = Receiver()
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     wanted += fill(store, range(3, 6))
     wait_until(lambda: delivery.is_idle)
@@ -84,7 +85,7 @@ def test_messages_arrive_in_order_whenever_they_were_stored(store: Store) -> Non
 
 def test_a_message_is_on_its_way_at_once(store: Store) -> None:
     sink = Receiver()
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     time.sleep(0.2)
     fill(store, range(1))
@@ -98,7 +99,7 @@ def test_a_failure_is_tried_again_before_anything_else(
     wanted = fill(store, range(2))
     sink = Receiver()
     sink.failures = [DeliveryError("busy"), ValueError("canary"), DeliveryError("busy")]
-    delivery = SinkDelivery(store, sink, first_s=0.01)
+    delivery = SinkDelivery(store.outbox, sink, first_s=0.01)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -127,7 +128,7 @@ def test_a_message_that_nobody_can_read_is_put_aside_and_others_go_on(
     with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("UPDATE outbox SET body = ? WHERE kind = 'new'", (body,))
     sink = Receiver()
-    delivery = SinkDelivery(store, sink, first_s=0.01)
+    delivery = SinkDelivery(store.outbox, sink, first_s=0.01)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -142,7 +143,7 @@ def test_waits_go_on_growing_after_a_restart(store: Store) -> None:
     sinks = [Receiver(), Receiver()]
     for sink in sinks:
         sink.is_down = True
-        delivery = SinkDelivery(store, sink, first_s=0.02, longest_s=0.6)
+        delivery = SinkDelivery(store.outbox, sink, first_s=0.02, longest_s=0.6)
         running = start(delivery)
         wait_until(partial(sink.was_tried, 6))
         stop(running, delivery)
@@ -166,7 +167,7 @@ def test_an_answer_that_somebody_can_mend_is_tried_for_a_day_and_then_put_aside(
             sink.send(kind, message)
 
     sink.failures = [wrong, wrong, DeliveryError("down"), wrong, wrong, wrong, wrong]
-    delivery = SinkDelivery(store, Clocked(), first_s=0.01, monotonic=lambda: now[0])
+    delivery = SinkDelivery(store.outbox, Clocked(), first_s=0.01, monotonic=lambda: now[0])
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -181,7 +182,7 @@ def test_dead_letters_are_sent_again_in_their_place(store: Store) -> None:
     wanted = fill(store, range(2))
     sink = Receiver()
     sink.failures = [RefusedError("400"), RefusedError("413")]
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     assert store.outbox.counts() == {"file": (4, 0), "mqtt": (0, 2)}
@@ -199,7 +200,7 @@ def test_dead_letters_are_sent_again_in_their_place(store: Store) -> None:
 def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: Store) -> None:
     sink = Receiver()
     sink.is_down = True
-    delivery = SinkDelivery(store, sink, first_s=0.01, longest_s=0.05)
+    delivery = SinkDelivery(store.outbox, sink, first_s=0.01, longest_s=0.05)
     running = start(delivery)
     fill(store, range(1))
     wait_until(lambda: delivery.failures > 3)
@@ -212,7 +213,7 @@ def test_what_is_refused_for_good_is_kept_aside_and_the_rest_goes_on(store: Stor
     wanted = fill(store, range(2))
     sink = Receiver()
     sink.failures = [RefusedError("410", hint="gone")]
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -225,7 +226,7 @@ def test_what_is_refused_for_good_is_kept_aside_and_the_rest_goes_on(store: Stor
 def test_one_sink_that_is_down_holds_up_no_other(store: Store) -> None:
     sinks = [Receiver("mqtt"), Receiver("file")]
     sinks[0].is_down = True
-    deliveries = [SinkDelivery(store, sink) for sink in sinks]
+    deliveries = [SinkDelivery(store.outbox, sink) for sink in sinks]
     running = [start(delivery) for delivery in deliveries]
     wanted = fill(store, range(3))
     wait_until(lambda: deliveries[1].is_idle, 5)
@@ -238,7 +239,7 @@ def test_one_sink_that_is_down_holds_up_no_other(store: Store) -> None:
 def test_a_sink_that_is_back_is_served_at_once(store: Store) -> None:
     sink = Receiver()
     sink.is_down = True
-    delivery = SinkDelivery(store, sink, first_s=60.0)
+    delivery = SinkDelivery(store.outbox, sink, first_s=60.0)
     running = start(delivery)
     wanted = fill(store, range(2))
     wait_until(lambda: delivery.failures > 0)
@@ -253,14 +254,14 @@ def test_what_did_not_arrive_before_a_stop_arrives_after_the_next_start(store: S
     wanted = fill(store, range(2))
     first = Receiver()
     first.is_down = True
-    delivery = SinkDelivery(store, first, first_s=60.0)
+    delivery = SinkDelivery(store.outbox, first, first_s=60.0)
     running = start(delivery)
     wait_until(lambda: delivery.failures > 0)
     begin = time.monotonic()
     stop(running, delivery)
     assert time.monotonic() - begin < 2
     second = Receiver()
-    delivery = SinkDelivery(store, second)
+    delivery = SinkDelivery(store.outbox, second)
     running = start(delivery)
     assert wait_until(lambda: delivery.is_idle) < 5
     stop(running, delivery)
@@ -281,7 +282,7 @@ def test_a_delivery_outlives_a_store_that_fails(
         delivered(sink, seq)
 
     monkeypatch.setattr(store.outbox, "delivered", full)
-    delivery = SinkDelivery(store, sink, longest_s=0.1)
+    delivery = SinkDelivery(store.outbox, sink, longest_s=0.1)
     running = start(delivery)
     wait_until(lambda: delivery.failures > 2)
     broken.clear()
@@ -326,7 +327,7 @@ def test_the_store_is_told_the_names_that_the_sinks_have(
         """
     )
     monkeypatch.setenv("ADDRESS", "ntfy://ntfy.sh/x")
-    made = [*connect(whole_site(sinks)), *to_people(whole_site(sinks), store)]
+    made = [*connect(whole_site(sinks)), *connect_people(whole_site(sinks), store)]
     found = [sink.name for sink in made]
     for sink in made:
         sink.close()

@@ -17,9 +17,9 @@ from stepvad.codec import to_plain
 from stepvad.events.record import DeliveryError, MarkMessage, message
 from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks import mqtt as module
-from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.mqtt import Mqtt
 from stepvad.site.store.events import Store
+from stepvad.site.store.outbox import SinkDelivery
 from tests.pages import ROOT
 from tests.site.receivers import Broker, certificate, start, stop
 from tests.site.records import record
@@ -215,7 +215,7 @@ def test_a_broker_that_was_away_gets_everything_in_order(
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     store = Store(tmp_path / "events.db", ["mqtt"])
     sink = connect(broker.port)
-    delivery = SinkDelivery(store, sink)
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
     wanted = []
 
@@ -254,7 +254,7 @@ def test_a_broker_that_hangs_gets_everything_once_it_goes_on(
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     store = Store(tmp_path / "events.db", ["mqtt"])
-    delivery = SinkDelivery(store, connect(broker.port))
+    delivery = SinkDelivery(store.outbox, connect(broker.port))
     running = start(delivery)
     store.change("new", record(number=0))
     wait_until(lambda: delivery.sent == 1)

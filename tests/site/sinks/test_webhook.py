@@ -23,10 +23,10 @@ import pytest
 from stepvad.codec import encode, to_plain
 from stepvad.events.record import DeliveryError, RefusedError, message
 from stepvad.site.settings.sections import WebhookSettings
-from stepvad.site.sinks.delivery import SinkDelivery
 from stepvad.site.sinks.webhook import STATUSES, JsonLines, Verdict, Webhook, cloud_event
 from stepvad.site.stages import set_up
 from stepvad.site.store.events import Store
+from stepvad.site.store.outbox import SinkDelivery
 from tests.pages import ROOT
 from tests.site.receivers import WebServer, certificate, proxy_process, start, stop, web_server
 from tests.site.records import record
@@ -174,7 +174,7 @@ def test_a_wrong_password_for_a_minute_costs_no_message(server: WebServer, tmp_p
     store = Store(tmp_path / "events.db", ["webhook:hook"])
     store.change("new", record())
     server.statuses = [401, 403, 404]
-    delivery = SinkDelivery(store, webhook(server.address), first_s=0.01)
+    delivery = SinkDelivery(store.outbox, webhook(server.address), first_s=0.01)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -297,7 +297,7 @@ def test_a_receiver_that_recovers_gets_everything_in_order(
     server.statuses = [503, 500, 204, 400, 429]
     for number in range(4):
         store.change("new", record(number=number))
-    delivery = SinkDelivery(store, webhook(server.address), first_s=0.01)
+    delivery = SinkDelivery(store.outbox, webhook(server.address), first_s=0.01)
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
@@ -387,13 +387,13 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 WRITER = """
 import sys
 from pathlib import Path
-from stepvad.site.sinks.delivery import SinkDelivery
+from stepvad.site.sinks import SinkDelivery
 from stepvad.site.sinks.webhook import JsonLines
 from stepvad.site.store.events import Store
 
 store = Store(Path(sys.argv[1]), ["file"])
 print("ready", flush=True)
-SinkDelivery(store, JsonLines(Path(sys.argv[2]))).run()
+SinkDelivery(store.outbox, JsonLines(Path(sys.argv[2]))).run()
 """
 
 
@@ -413,7 +413,7 @@ def test_every_event_is_in_the_file_whoever_is_killed(tmp_path: Path) -> None:
             process.stdout.readline()
             time.sleep(0.02 * turn)
             process.send_signal(signal.SIGKILL)
-    delivery = SinkDelivery(store, JsonLines(path))
+    delivery = SinkDelivery(store.outbox, JsonLines(path))
     running = start(delivery)
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)

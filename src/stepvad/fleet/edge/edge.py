@@ -100,7 +100,7 @@ class Edge:
         status_at = time.monotonic()
         while not stop.wait(CHECK_S):
             bus_thread.check()
-            self.supervisor.check()
+            self.supervisor.check_stages()
             beat()
             if time.monotonic() >= status_at:
                 status_at = time.monotonic() + STATUS_S
@@ -116,7 +116,7 @@ class Edge:
             logger.error("%d messages with poses could not be sent", unsent)
         return left + end([publisher, *([page] if page else [])], PAGE_S)
 
-    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
+    def check_scene(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Reject poses whose skeleton cannot be named on the bus."""
         name = scene.clip.skeleton.name
         if name not in BUILT_IN:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class CameraUser(Protocol):
     """How a site or an edge uses its cameras."""
 
-    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
+    def check_scene(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise a StepvadError if the poses that a camera plays cannot be used."""
         ...
 
@@ -126,7 +126,7 @@ def _scene(camera: CameraSettings, user: CameraUser) -> PlayedScene | StepvadErr
     """The scene that a camera plays, or the error; one failed camera does not stop the others."""
     try:
         scene = open_scene(camera)
-        user.check(camera, scene)
+        user.check_scene(camera, scene)
         return scene
     except StepvadError as error:
         return error

@@ -19,8 +19,8 @@ from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import duration, hours_for_promise
 from stepvad.site.intake.status import LearningView, LiveStatus
-from stepvad.site.learning.recordings import Amount, RecordingIndex, find
-from stepvad.site.learning.versions import Learned, LearnedFacts, Versions, facts
+from stepvad.site.learning.rounds import RecordingIndex, find
+from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Heartbeat

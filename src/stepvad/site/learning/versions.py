@@ -12,12 +12,27 @@ from typing import Literal
 from stepvad.codec import Count, decode
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.files import is_unread, read_bounded, write_state
-from stepvad.site.learning.recordings import Amount
 from stepvad.site.settings.sections import CURRENT, LEARNED, MODEL_NAME
 
 FACTS = "learned.json"
 MAX_BYTES = 1 << 20
 _PART = ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much footage there is."""
+
+    hours: float = 0.0
+    """Hours of recordings with people in them."""
+    people: Count = 0
+    """Tracks, of which a person may have several."""
+    poses: Count = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.hours + other.hours, self.people + other.people, self.poses + other.poses
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +64,13 @@ class Learned:
 
     version: Literal[1] = 1
 
-    def write(self, directory: Path) -> None:
+    def save(self, directory: Path) -> None:
         """Write it beside the model."""
         write_state(directory / FACTS, self)
 
     @classmethod
-    def read(cls, directory: Path) -> Learned:
-        """Read what `write` wrote."""
+    def load(cls, directory: Path) -> Learned:
+        """Read what `save` wrote."""
         try:
             data = read_bounded(directory / FACTS, most=MAX_BYTES)
             return decode(cls, data, "learned model")
@@ -80,7 +95,7 @@ class Versions:
         learns a first model again.
         """
         try:
-            return Learned.read(self.directory / CURRENT)
+            return Learned.load(self.directory / CURRENT)
         except DataError as error:
             if is_unread(error.__cause__):
                 raise
@@ -97,10 +112,10 @@ class Versions:
         for path in self.directory.glob("*/"):
             if path.name != CURRENT and path.suffix != _PART:
                 with suppress(DataError):
-                    found.append(Learned.read(path))
+                    found.append(Learned.load(path))
         return sorted(found, key=lambda one: (one.made, one.name), reverse=True)
 
-    def begin(self, now: float) -> Path:
+    def new_directory(self, now: float) -> Path:
         """An empty directory for a new model; what an interrupted round left is removed."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self.directory.glob(f"*{_PART}"):

@@ -7,23 +7,18 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stepvad.codec import Count, NewerVersionError
 from stepvad.errors import ConfigError, os_reason
-from stepvad.events.record import DeliveryError
-from stepvad.events.rules import WatchHours
+from stepvad.events.record import DeliveryError, Record, SinkMessage
+from stepvad.events.rules import ChangeKind, WatchHours
 from stepvad.files import read_state, write_state
 from stepvad.retries import Backoff
-from stepvad.site.notify.sending import Target
+from stepvad.site.notify.people import Target
 from stepvad.site.notify.words import NoticeWords, NotificationKind
 from stepvad.site.settings.page import NotifySettings
-
-if TYPE_CHECKING:
-    from stepvad.events.record import Record, SinkMessage
-    from stepvad.events.rules import ChangeKind
-    from stepvad.site.store.events import Store
-
+from stepvad.site.store.events import Store
 
 WORDS_S = 4.0
 """How long the first message waits for the words that explain the event."""
@@ -92,7 +87,7 @@ class Notify:
             self._keep(self._scheduler.told(self._plan, message, now, counts=False))
             return False
         try:
-            self._target.send(notice)
+            self._target.deliver(notice)
         except DeliveryError:
             self._put_off()
             raise
@@ -112,7 +107,7 @@ class Notify:
         if self._is_checked:
             return
         try:
-            self._target.check()
+            self._target.describe()
         except ConfigError as error:
             self._put_off()
             raise DeliveryError(error.problem, hint=error.hint) from None
@@ -159,7 +154,7 @@ class Scheduler:
         self, plan: NotificationPlan, kind: ChangeKind, record: Record, now: float
     ) -> NotificationPlan:
         """The plan after a change of an event; the same change twice makes no difference."""
-        known = plan.of(record.id)
+        known = plan.event(record.id)
         if kind == "end":
             if known is None or known.ended:
                 return plan
@@ -198,7 +193,7 @@ class Scheduler:
     ) -> NotificationPlan:
         """The plan after a message was sent; it counts unless there was nobody to get it."""
         for id in message.ids:
-            event = plan.of(id)
+            event = plan.event(id)
             if event is None:
                 continue
             if message.kind == "over":
@@ -254,7 +249,7 @@ class NotificationRules:
     say_when_over: bool = False
 
     @classmethod
-    def of(cls, settings: NotifySettings) -> NotificationRules:
+    def from_settings(cls, settings: NotifySettings) -> NotificationRules:
         """Build from the settings."""
         repeat = settings.repeat_minutes
         return cls(
@@ -317,7 +312,7 @@ class NotificationPlan:
     """Times of the messages of the last hour, the oldest first."""
     version: Literal[1] = 1
 
-    def of(self, id: str) -> TrackedEvent | None:
+    def event(self, id: str) -> TrackedEvent | None:
         """The event with this id."""
         return next((one for one in self.events if one.id == id), None)
 

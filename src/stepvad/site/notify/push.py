@@ -24,8 +24,8 @@ from stepvad.events.record import DeliveryError
 from stepvad.files import read_state, replacing, write_state
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.accounts import Accounts
+from stepvad.site.notify.people import SendingProcess
 from stepvad.site.notify.plan import DIRECTORY
-from stepvad.site.notify.sending import SendingProcess
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.site.notify.words import Notice
 from stepvad.site.settings.page import BROWSERS
@@ -90,13 +90,13 @@ class BrowserTarget:
         """Whether any browser is subscribed."""
         return bool(self._subscriptions.all())
 
-    def check(self) -> str:
+    def describe(self) -> str:
         """How many browsers there are; no key is made yet."""
-        self._subscriptions.check()
+        self._subscriptions.check_key()
         n = len(self._subscriptions.all())
         return {0: "none yet", 1: "1 browser"}.get(n, f"{n} browsers")
 
-    def send(self, notice: Notice) -> str:
+    def deliver(self, notice: Notice) -> str:
         """Send one message to all browsers that do not have it yet."""
         if notice != self._sending:
             self._sending, self._has_reached, self._tries = notice, False, {}
@@ -267,7 +267,7 @@ class PushSubscriptions:
         self._accounts = accounts or data / ACCOUNTS
         self._clock = clock
 
-    def check(self) -> None:
+    def check_key(self) -> None:
         """Raise if the key cannot be used; makes none."""
         if self._key_file.exists():
             self.key()
@@ -311,7 +311,7 @@ class PushSubscriptions:
         finally:
             accounts.close()
 
-    def add(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
+    def subscribe(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
         """Add or renew a browser; raise `DataError` if its keys are none."""
         added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
         _ = added.keys

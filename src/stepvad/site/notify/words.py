@@ -6,18 +6,17 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from stepvad.events.camera import WENT_DOWN, WENT_DOWN_WORDS
+from stepvad.events.record import Record
+from stepvad.site.settings.page import Web, is_loopback
 
-if TYPE_CHECKING:
-    from stepvad.events.record import Record
-    from stepvad.site.settings.page import Web
-
-
+NotificationKind = Literal["new", "again", "over"]
 LISTED = 5
 """Events that a message describes; of more it says the number only."""
 MOST_WHY = 240
@@ -60,10 +59,8 @@ class NoticeWords:
         next_at: float | None = None,
     ) -> Notice:
         """The message about one event or several."""
-        if len(records) == 1:
-            made = self._one(kind, records[0], now)
-        else:
-            made = self._several(kind, records, now)
+        is_one = len(records) == 1
+        made = self._one(kind, records[0], now) if is_one else self._several(kind, records, now)
         if next_at is None:
             return made
         limit = (
@@ -155,24 +152,16 @@ def page_address(web: Web) -> str:
     if web.port == 0:
         return ""
     scheme = "https" if web.certificate else "http"
-    host = socket.gethostname() if _is_everywhere(web.host) else web.host
+    host = web.host
+    with suppress(ValueError):  # of a name
+        if ipaddress.ip_address(host).is_unspecified:
+            host = socket.gethostname()
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{web.port}"
 
 
 def opens_here_only(page: str) -> bool:
     """Whether the links of messages work on this machine only."""
-    host = urlsplit(page).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_everywhere(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(page).hostname or "")
 
 
 def _name(camera: str) -> str:
@@ -181,6 +170,3 @@ def _name(camera: str) -> str:
 
 def _lower(words: str) -> str:
     return words[:1].lower() + words[1:]
-
-
-NotificationKind = Literal["new", "again", "over"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.site.settings.section import NAME, Section
+from stepvad.site.settings.page import NAME, Section
 
 if TYPE_CHECKING:
     from tomlkit.container import Container
@@ -167,6 +167,7 @@ class TextTable:
 
 def split_tables(text: str) -> list[TextTable]:
     """The tables of a valid TOML text in order; the first holds the keys above all headers."""
+    # cut before each header; the comment right above a header goes with it
     starts = [0, *_headers(text)]
     parts = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
     found: list[TextTable] = []
@@ -189,7 +190,7 @@ def _applied(text: str, edit: Edit) -> str:
     file = _EditedFile(text)
     match edit:
         case AddCamera():
-            file.add(CAMERAS, edit.keys)
+            file.add_table(CAMERAS, edit.keys)
             for zone, corners in edit.zones.items():
                 file.set_zone(file.latest, zone, corners, edit.zone_hours.get(zone))
         case ChangeCamera():
@@ -213,13 +214,10 @@ def _change_section(file: _EditedFile, edit: ChangeSection) -> None:
     path = tuple(edit.section.split("."))
     at = file.section(path, edit.name)
     if at is None:
-        file.add(path, _named(edit), is_item=edit.name is not None)
+        keys = edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
+        file.add_table(path, keys, is_item=edit.name is not None)
     else:
         file.change(at, edit.keys)
-
-
-def _named(edit: ChangeSection) -> KeyChanges:
-    return edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
 
 
 class _EditedFile:
@@ -272,19 +270,21 @@ class _EditedFile:
                 _put(table, key, value)
         self._close(at, document)
 
-    def add(self, path: TablePath, keys: KeyChanges, *, is_item: bool = True) -> None:
+    def add_table(self, path: TablePath, keys: KeyChanges, *, is_item: bool = True) -> None:
         """Add a table after the last one of its kind."""
         self._refuse_inline(path)
         brackets = ("[[", "]]") if is_item else ("[", "]")
         given = [(key, value) for key, value in keys.items() if value is not None]
         lines = [f"{key} = {_item(value).as_string()}" for key, value in given]
         header = ".".join(path).join(brackets)
+        # after the last table of its kind, or of its family, or at the end
         same = [n for n, table in enumerate(self.tables) if table.path[: len(path)] == path]
         near = [n for n, table in enumerate(self.tables) if table.path[:1] == path[:1]]
         after = max(same or near or range(len(self.tables)))
         before, is_last = self.tables[after], after == len(self.tables) - 1
         if before.text and (is_last or not before.tail):
             self.tables[after] = replace(before, tail=f"{before.tail}\n")
+        # one blank line on each side
         body = "".join(f"{line}\n" for line in [header, *lines])
         new = TextTable(path, is_item, "", body, "" if is_last else "\n")
         self.tables.insert(after + 1, new)
@@ -417,19 +417,10 @@ def _put(table: KeyTable, key: str, value: Item | KeyValue) -> None:
     before = table.get(key)
     if before == value and isinstance(before, bool) == isinstance(value, bool):
         return
-    item = _item(value)
-    if type(table).__name__ == "InlineTable":
-        _put_inline(table, key, item)
-        return
+    item, is_new = _item(value), key not in table
     table[key] = item
-
-
-def _put_inline(table: KeyTable, key: str, item: Item) -> None:
-    """Set a key of a table in braces, with the space before its closing brace."""
-    is_new = key not in table
-    table[key] = item
-    if is_new:
-        item.trivia.trail = " "
+    if is_new and type(table).__name__ == "InlineTable":
+        item.trivia.trail = " "  # before the closing brace
 
 
 def _item(value: Item | KeyValue) -> Item:
@@ -438,12 +429,9 @@ def _item(value: Item | KeyValue) -> Item:
 
 def _polygon(corners: Sequence[Corner]) -> Array:
     """Corners on one line, as people write them."""
-    pairs = ", ".join(f"[{_fraction(x)}, {_fraction(y)}]" for x, y in corners)
+    rounded = ([round(float(value), DIGITS) for value in corner] for corner in corners)
+    pairs = ", ".join(f"[{x!r}, {y!r}]" for x, y in rounded)
     return _tomlkit().array(f"[{pairs}]")
-
-
-def _fraction(value: float) -> str:
-    return repr(round(float(value), DIGITS))
 
 
 def _missing(what: str, name: str | None) -> ConfigError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import redact
-from stepvad.site.settings.page import of_people
+from stepvad.site.settings.page import describe_people, is_loopback
 from stepvad.site.settings.sections import (
     CameraSettings,
     PoseSettings,
@@ -70,23 +69,27 @@ def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Mo
         facts = parse(text)
     except tomllib.TOMLDecodeError as error:
         what = f"expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}"
+        found = re.search(r"\(at line (\d+)", str(error))  # it names none at the end of the text
         raise SettingsError(
             f"{path}: {what}",
             hint=f"strings need quotes; {hint.rpartition('; ')[2]}",
             what=what,
-            line=_torn_line(str(error), text),
+            line=int(found[1]) if found else max(len(text.splitlines()), 1),
         ) from None
     try:
         return model.model_validate(facts, context={"directory": path.absolute().parent})
     except ValidationError as error:
-        found = error.errors(include_url=False)
-    first, lines = found[0], _lines(text)
-    more = f" ({len(found) - 1} more after this)" if len(found) > 1 else ""
+        errors = error.errors(include_url=False)
+    # report the first error, at the line of the innermost key that the text has
+    first, lines = errors[0], _lines(text)
+    more = f" ({len(errors) - 1} more after this)" if len(errors) > 1 else ""
     problem, remedy = _explained(first, model)
     place = first["loc"]
     if first["type"] == "missing":
         place = place[:-1]
-    line, what = _line(lines, place), f"{problem}{more}"
+    while place and place not in lines:
+        place = place[:-1]
+    line, what = lines.get(place, 1), f"{problem}{more}"
     raise SettingsError(f"{path}, line {line}: {what}", hint=remedy, what=what, line=line)
 
 
@@ -104,25 +107,21 @@ def parse(text: str) -> dict[str, object]:
         raise tomllib.TOMLDecodeError("Values nested too deeply") from None
 
 
-def _torn_line(problem: str, text: str) -> int:
-    """The line that the parser names, or the last one."""
-    found = re.search(r"\(at line (\d+)", problem)
-    return int(found[1]) if found else max(len(text.splitlines()), 1)
-
-
 def describe(settings: SiteSettings) -> str:
     """Describe what a site will do, without secrets."""
     cameras = settings.cameras
+    # the site, its cameras, and how people are found in their pictures
     lines = [
         f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
         f"scored by {settings.model or 'a model that it learns itself'}."
     ]
     for camera in cameras:
-        learns = settings.model is None and camera.model is None
+        learns = settings.learns(camera)
         lines += [f"  {line}" for line in _of_camera(camera, learns=learns)]
     if any(camera.has_pictures for camera in cameras):
         lines.append(_of_pose(settings.pose))
     lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
+    # what is kept, and who may look
     kept = settings.retention
     drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
     but = f", except a drawing of the place for these cameras: {drawn}" if drawn else ""
@@ -141,8 +140,11 @@ def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
         f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
         f"{camera.rate:g} frames a second."
     ]
-    if camera.uses_tls:
-        lines.append(f"  {_of_tls(camera)}")
+    if camera.tls_insecure:
+        lines.append("  Its certificate is not checked (tls_insecure).")
+    elif camera.uses_tls:
+        trusted = camera.tls_ca or "the authorities of the system"
+        lines.append(f"  Its certificate is checked against {trusted}.")
     if camera.model:
         lines.append(f"  Its model is {camera.model}.")
     of_model = "the limit that the site learns" if learns else "its calibrated threshold"
@@ -160,26 +162,17 @@ def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
     return lines
 
 
-def _of_tls(camera: CameraSettings) -> str:
-    if camera.tls_insecure:
-        return "Its certificate is not checked (tls_insecure)."
-    return f"Its certificate is checked against {camera.tls_ca or 'the authorities of the system'}."
-
-
 def _of_pose(pose: PoseSettings) -> str:
+    on = "the engine that suits the processor" if pose.engine == "auto" else f"{pose.engine}"
+    on += "" if pose.precision == "auto" else f" in {pose.precision}"
+    on += "" if pose.device == "cpu" else f", device {pose.device}"
     workers = "1 process" if pose.workers == 1 else f"{pose.workers} processes"
     threads = "1 thread" if pose.threads == 1 else f"{pose.threads} threads"
     return (
-        f"People are found by {pose.detector} and {pose.pose} on {_of_engine(pose)}: {workers} "
+        f"People are found by {pose.detector} and {pose.pose} on {on}: {workers} "
         f"with {threads}, up to {pose.batch} frames at a time; people with a mean confidence below "
         f"{pose.min_confidence:g} are dropped."
     )
-
-
-def _of_engine(pose: PoseSettings) -> str:
-    engine = "the engine that suits the processor" if pose.engine == "auto" else pose.engine
-    precision = "" if pose.precision == "auto" else f" in {pose.precision}"
-    return f"{engine}{precision}" + ("" if pose.device == "cpu" else f", device {pose.device}")
 
 
 def _of_sinks(sinks: Sinks) -> list[str]:
@@ -194,7 +187,7 @@ def _of_sinks(sinks: Sinks) -> list[str]:
         lines.append(f"to {redact(webhook.url)} ({webhook.name}), {signed}")
     if sinks.file:
         lines.append(f"to the file {sinks.file.path}")
-    return [*lines, *(line for people in sinks.notify for line in of_people(people))]
+    return [*lines, *(line for people in sinks.notify for line in describe_people(people))]
 
 
 def _of_web(settings: SiteSettings) -> str:
@@ -210,7 +203,7 @@ def _of_web(settings: SiteSettings) -> str:
             f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
             f"{', '.join(web.trusted_proxies)}."
         )
-    elif not _is_loopback(web.host):
+    elif not is_loopback(web.host):
         lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
     if web.user_header is not None:
         others = "are refused" if web.sso_role == "none" else f"may {web.sso_role}"
@@ -218,14 +211,6 @@ def _of_web(settings: SiteSettings) -> str:
             f"That proxy passes user names ({web.user_header}); users without an account {others}."
         )
     return "\n".join(lines)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def read_text(path: Path, hint: str) -> str:
@@ -262,6 +247,7 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
             problem, _, hint = message.partition(" | ")
             return f"{name}: {problem}" if name else problem, hint
+    # any other check of pydantic, in our words; a value that may be a secret is not repeated
     wanted = error["msg"].removeprefix("Input should ").removeprefix("be ")
     if "pattern" in error.get("ctx", {}):
         wanted = f"the form {error['ctx']['pattern']}"
@@ -287,13 +273,6 @@ def _inner(annotation: Any) -> type[BaseModel] | None:
     return next((m for a in getattr(annotation, "__args__", ()) if (m := _inner(a))), None)
 
 
-def _line(lines: dict[KeyPath, int], place: KeyPath) -> int:
-    """The line of a location, or of its innermost parent with a known line."""
-    while place and place not in lines:
-        place = place[:-1]
-    return lines.get(place, 1)
-
-
 def _lines(text: str) -> dict[KeyPath, int]:
     """The line of every table and key of a valid TOML text, counted from 1."""
     lines: dict[KeyPath, int] = {}
@@ -301,6 +280,7 @@ def _lines(text: str) -> dict[KeyPath, int]:
     table: KeyPath = ()
     depth, quotes = 0, ""
     for number, line in enumerate(text.splitlines(), start=1):
+        # inside of a multi-line string or list there are no keys
         if quotes:
             quotes = "" if quotes in line else quotes
         elif depth:
@@ -309,6 +289,7 @@ def _lines(text: str) -> dict[KeyPath, int]:
             table = _table(_parts(header[2]), header[1] == "[[", counts)
             for end in range(1, len(table) + 1):
                 lines.setdefault(table[:end], number)
+        # a dotted key opens each of its parts
         elif key := _KEYS.match(line):
             parts = _parts(key[1])
             for end in range(1, len(parts) + 1):

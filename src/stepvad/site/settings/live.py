@@ -13,10 +13,11 @@ from pathlib import Path
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import replacing
-from stepvad.site.checking import CameraPicture, CameraProblem, check, send_test, try_camera
+from stepvad.site.checking import CameraPicture, CameraProblem, check, try_camera
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
 from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
 from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.sinks import send_test
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class SettingsEditor:
         self._reload = reload
         self._saving, self._trying, self._testing = (threading.Lock() for _ in range(3))
 
-    def read(self) -> SettingsText:
+    def current(self) -> SettingsText:
         """The file as it is."""
         return read_settings(self.path)
 
@@ -46,7 +47,7 @@ class SettingsEditor:
         """The settings in a text, as `stepvad watch` reads them."""
         return validate(text, self.path, SiteSettings)
 
-    def check(self, text: str) -> list[str]:
+    def check_text(self, text: str) -> list[str]:
         """Check a text as `stepvad watch --check` does; a line for each check that passes."""
         settings = self.validate(text)
         lines = [*check(settings)]
@@ -62,7 +63,7 @@ class SettingsEditor:
     def save(self, digest: str, text: str) -> SettingsText:
         """Replace the text of the file, then start the site again if it has changed."""
         with self._saving:
-            self.check(text)
+            self.check_text(text)
             saved = save_settings(self.path, text, digest)
             if saved.digest != digest:
                 logger.warning("%s was changed from the page", self.path)

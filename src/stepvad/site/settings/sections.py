@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.errors import ConfigError
 from stepvad.events.rules import WatchHours
 from stepvad.files import replacing, secret
-from stepvad.site.settings.page import NotifySettings, Web
-from stepvad.site.settings.section import (
+from stepvad.site.settings.page import (
     NAME,
     Beside,
     Hours,
+    NotifySettings,
     RecordingAddress,
     Reference,
     Section,
+    Web,
     beside,
     check_distinct,
     device_address,
@@ -49,15 +50,13 @@ TOKEN = "token"
 """File in the data directory with a generated token."""
 
 
-class LearningSettings(BaseModel):
+class LearningSettings(Section):
     """How a site without a model learns its own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     alerts_per_day: float = Field(
         1.0, gt=0, le=1000, description="False alerts allowed per camera and day."
     )
-    fit_hours: list[str] = Field(
+    fit_hours: Hours = Field(
         ["02:00-05:00"],
         description="Hours in which new models are fitted, after the first ones; the site keeps "
         "watching.",
@@ -79,15 +78,6 @@ class LearningSettings(BaseModel):
     def alerts_per_hour(self) -> float:
         """False alerts that each camera may raise an hour."""
         return self.alerts_per_day / 24
-
-    @field_validator("fit_hours")
-    @classmethod
-    def _hours(cls, hours: list[str]) -> list[str]:
-        try:
-            WatchHours.parse(hours)
-        except ConfigError as error:
-            raise ValueError(f"{error.problem} | {error.hint}") from None
-        return hours
 
 
 class PoseSettings(Section):

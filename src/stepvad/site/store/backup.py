@@ -7,11 +7,13 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from stepvad.errors import DataError
+from stepvad.events.record import DAY_S
 from stepvad.files import remove_leftovers, temporary_directory
+from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.database import EVENT_STORE, is_empty_database, schema_of, store_error
 
 BEFORE = ".before-restore"
@@ -92,7 +94,7 @@ def _check(staged: Path, path: Path) -> None:
         raise DataError(f"{path}: expected a complete backup, got a truncated one", hint=_HINT)
     try:
         with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
-            EVENT_STORE.check(connection, path, "a backup of an event store")
+            EVENT_STORE.verify(connection, path, "a backup of an event store")
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise DataError(f"{path}: expected a complete backup, got: {found[0]}", hint=_HINT)
@@ -124,7 +126,7 @@ def _epochs(store: Path) -> dict[str, int]:
         with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
             if is_empty_database(connection):
                 return {}
-            EVENT_STORE.check(connection, store)
+            EVENT_STORE.verify(connection, store)
             rows = connection.execute("SELECT camera_key, last FROM epochs").fetchall()
             return {str(key): int(last) for key, last in rows}
     except (sqlite3.DatabaseError, ValueError):  # a damaged store is a reason to restore
@@ -201,3 +203,13 @@ def _in_use(place: Path) -> DataError:
         f"{place}: expected a store that is not open, got one in use",
         hint="stop the site first",
     )
+
+
+def forget_replaced(store: Path, retention: RetentionSettings, time: float) -> None:
+    """Delete the store replaced by a restore once its newest row would have expired."""
+    replaced = store.with_name(store.name + BEFORE)
+    days = min(retention.events_days, retention.poses_days)
+    with suppress(OSError):
+        if replaced.stat().st_mtime < time - days * DAY_S:
+            for end in ("-wal", "-shm", ""):
+                replaced.with_name(replaced.name + end).unlink(missing_ok=True)

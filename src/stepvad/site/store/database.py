@@ -39,7 +39,7 @@ class Layout:
         connection.execute(f"PRAGMA application_id = {self.application_id}")
         connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
-    def check(self, connection: sqlite3.Connection, path: Path | None, what: str = "") -> None:
+    def verify(self, connection: sqlite3.Connection, path: Path | None, what: str = "") -> None:
         """Raise `DataError` for another database or another version."""
         what = what or self.what
         (found,) = connection.execute("PRAGMA application_id").fetchone()
@@ -234,7 +234,7 @@ class Database:
             with self.write() as connection:
                 if is_empty_database(connection):
                     EVENT_STORE.create(connection)
-                EVENT_STORE.check(connection, self.path)
+                EVENT_STORE.verify(connection, self.path)
         except BaseException:
             self._writer.close()
             raise
