@@ -14,8 +14,7 @@ from fastapi.testclient import TestClient
 from stepvad.codec import from_plain
 from stepvad.explain.event import EventExplanation
 from stepvad.poses import Pose
-from stepvad.site.intake.recent import UNSEEN, RecentFrames, whole_pixels
-from stepvad.site.intake.status import ScoredFrame
+from stepvad.site.intake.recent import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
 from stepvad.site.recorder import Recorder, packed, recorded_at
 from tests.web.scenes import FPS, crowd, explained
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record

@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
-from stepvad.site.intake.status import ScoredFrame
+from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.stages import Health, Stage, StageHealth, Supervisor
 from stepvad.web import Server, ServerThread, bind, serve
 from stepvad.web.live import people_of

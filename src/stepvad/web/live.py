@@ -13,7 +13,8 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
-from stepvad.site.intake.status import LiveStatus, ScoredFrame
+from stepvad.site.intake.recent import ScoredFrame
+from stepvad.site.intake.status import LiveStatus
 from stepvad.web.routes import StoredEvents
 
 TICK_S = 1 / 25

@@ -5,16 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.poses import Pose
-
-if TYPE_CHECKING:
-    from stepvad.site.intake.status import ScoredFrame
 
 KEPT_S = 600.0
 """How long frames are kept: as long as the score line shows at first."""
@@ -24,6 +20,20 @@ UNSEEN = -32768
 """Coordinate of a joint that was not found."""
 SEEN = 0.05
 """Minimum confidence of a joint to be drawn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredFrame:
+    """The people in one scored frame of a camera; those without a full window have no score."""
+
+    number: int
+    wall: float
+    size: tuple[int, int]
+    """Width and height of the image in pixels."""
+    poses: tuple[Pose, ...]
+    scores: Mapping[int, float]
+    muted: Mapping[int, float] = field(default_factory=dict)
+    """Share of seen poses of people whose score does not count for events, by track."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

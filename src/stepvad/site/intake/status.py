@@ -13,7 +13,7 @@ from stepvad.errors import ConfigError
 from stepvad.poses import Pose
 from stepvad.site.intake.delays import DelayHistogram, Delays
 from stepvad.site.intake.load import FrameLoad, Load
-from stepvad.site.intake.recent import RecentFrames
+from stepvad.site.intake.recent import RecentFrames, ScoredFrame
 from stepvad.skeletons import COCO17, Skeleton, strokes
 
 CaptureState = Literal["offline", "online", "failed"]
@@ -37,20 +37,6 @@ HOUR_S = 3600
 """Length of a timeline."""
 RATE_OVER = 50
 """Number of latest frames used to measure the frame rate."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredFrame:
-    """The people in one scored frame of a camera; those without a full window have no score."""
-
-    number: int
-    wall: float
-    size: tuple[int, int]
-    """Width and height of the image in pixels."""
-    poses: tuple[Pose, ...]
-    scores: Mapping[int, float]
-    muted: Mapping[int, float] = field(default_factory=dict)
-    """Share of seen poses of people whose score does not count for events, by track."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
