@@ -18,7 +18,7 @@ from stepvad.detector import Detector
 from stepvad.evaluation.walker_motion import FPS
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.calibration import calibrate_cameras, calibration_path, write_calibration
-from stepvad.events.drift import look
+from stepvad.events.drift import score_with_stats
 from stepvad.events.threshold import NormalClip
 from stepvad.formats import write_clip
 from stepvad.model.modelfile import sha256
@@ -101,11 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     footage = [
         NormalClip(detector.score(clip).windows, clip.n_frames, demo.RATE, 0) for clip in normal
     ]
-    looks = look(detector, joined(normal[:60]), demo.RATE)[1]
+    stats = score_with_stats(detector, joined(normal[:60]), demo.RATE)[1]
     calibration = calibrate_cameras(
         {"demo": footage}, model_sha256=sha256(demo.MODEL), alerts_per_hour=ALERTS_PER_HOUR
     )
-    write_calibration(replace(calibration, looks={"demo": looks}), calibration_path(demo.MODEL))
+    write_calibration(
+        replace(calibration, block_stats={"demo": stats}), calibration_path(demo.MODEL)
+    )
     print(f"threshold {calibration.threshold.value:.2f}: {calibration.threshold.words}")
     falls, quiet = of_scene(4, SEED + 2, falls=True), of_scene(8, SEED + 3)
     scene = joined([clip for fall in falls for clip in (fall, *islice(quiet, 1))])

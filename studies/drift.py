@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepvad.detector import Detector
-from stepvad.events.drift import BLOCK_S, SURE, BlockStats, compare, look
+from stepvad.events.drift import BLOCK_S, SURE, BlockStats, compare, score_with_stats
 from stepvad.poses import Clip
 from studies.mocap import motions, takes
 from studies.mocap.cameras import PinholeCamera
@@ -80,14 +80,14 @@ class Studio:
         camera: Callable[[PinholeCamera], PinholeCamera] = lambda camera: camera,
         clip: Callable[[Clip], Clip] = lambda clip: clip,
     ) -> list[BlockStats]:
-        """Looks of clips of one camera, by what it or its footage has become."""
+        """Statistics of clips of one camera, by what it or its footage has become."""
         chosen = camera(camera_of(self.seed, number % CAMERAS))
-        looks = []
+        stats = []
         for one in range(clips):
             rng = np.random.default_rng([self.seed, 7, number, time, one])
             scene = make_scene(rng, chosen, self.cast, (), name=str(one), seconds=BLOCK_S)
-            looks.append(look(self.detector, clip(scene.clip), chosen.fps)[1])
-        return looks
+            stats.append(score_with_stats(self.detector, clip(scene.clip), chosen.fps)[1])
+        return stats
 
     def after(self, before: Sequence[Sequence[BlockStats]], change: Change, number: int) -> float:
         """The p of 10 minutes after a change of a camera."""

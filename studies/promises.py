@@ -22,8 +22,8 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, silent
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.events.calibration import RULES
-from stepvad.events.rules import Rules, without_muted
-from stepvad.events.threshold import Counted, NormalClip, levels_of, threshold_for
+from stepvad.events.rules import Rules
+from stepvad.events.threshold import Counted, NormalClip, levels_for, threshold_for
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
@@ -238,9 +238,9 @@ def measure(
 
     clips = [scored(clip) for clip in normal]
     frames = np.concatenate([frame_scores(c.windows, c.n_frames, config.T) for c in clips])
-    levels = levels_of([without_muted(clip.windows, RULES).A for clip in clips])
+    levels = levels_for(clips, RULES)
     return Measured(
-        counted=Counted.of(clips, levels, RULES),
+        counted=Counted.from_clips(clips, levels, RULES),
         test=[(scored(clip), labels) for clip, labels in dataset.test_clips()],
         T=config.T,
         highest=max(float(scored(clip).windows.A.max(initial=0.0)) for clip in train),

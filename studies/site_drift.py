@@ -6,7 +6,7 @@ The blocks are those of real scores: synthetic people (`stepvad walkers`), half 
 each, a small model fitted on some of them. Every camera draws its calibration and its life from
 them with replacement, in three worlds: blocks that come as they come, a daily cycle of one
 deviation in half of the numbers, and that cycle with moods of an hour (half a deviation) besides.
-The rule before: the latest 60 looks against the calibration every 10 minutes, p < 0.005.
+The rule before: the latest 60 blocks against the calibration every 10 minutes, p < 0.005.
 """
 
 from __future__ import annotations
@@ -21,19 +21,10 @@ from numpy.typing import NDArray
 from stepvad import Clip, Config, Detector
 from stepvad.evaluation import walkers
 from stepvad.events import drift
-from stepvad.events.drift import (
-    BLOCK_S,
-    LOOK_EVERY_S,
-    SPAN_LOOKS,
-    SURE,
-    BlockStats,
-    DriftMonitor,
-    compare,
-    look,
-)
+from stepvad.events.drift import BLOCK_EVERY_S, BLOCK_S, SPAN_BLOCKS, BlockStats, DriftMonitor
 from studies.simulated.footage import halved, rolled
 
-DAY_S, SPAN_S = 86_400.0, SPAN_LOOKS * LOOK_EVERY_S
+DAY_S, SPAN_S = 86_400.0, SPAN_BLOCKS * BLOCK_EVERY_S
 FITTED, SEEN, FPS = 20, 240, 25.0
 Values = NDArray[np.float64]
 
@@ -72,7 +63,7 @@ class Street:
     names: tuple[str, ...]
     values: Values
 
-    def looks(
+    def blocks(
         self, rng: np.random.Generator, world: World, seconds: Values, values: Values | None = None
     ) -> BlockStats:
         """What a camera saw at these times."""
@@ -83,7 +74,7 @@ class Street:
 
     def calibration(self, rng: np.random.Generator, world: World, days: float) -> BlockStats:
         """All blocks of some days."""
-        return self.looks(rng, world, np.arange(0, days * DAY_S, BLOCK_S))
+        return self.blocks(rng, world, np.arange(0, days * DAY_S, BLOCK_S))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -143,7 +134,9 @@ def observe(seed: int) -> tuple[Street, dict[str, Values]]:
     detector = Detector.fit(clips[:FITTED], config)
 
     def values(change: Callable[[Clip], Clip] = lambda clip: clip) -> BlockStats:
-        return BlockStats.join([look(detector, change(clip), FPS)[1] for clip in clips[FITTED:]])
+        return BlockStats.join(
+            [drift.score_with_stats(detector, change(clip), FPS)[1] for clip in clips[FITTED:]]
+        )
 
     plain = values()
     changed = {name: values(change).values for name, change in CHANGES.items()}
@@ -155,15 +148,15 @@ def before(street: Street, world: World, days: int, rng: np.random.Generator) ->
 
     Its calibration here is every fourth block of a day, which is faster and no less sure.
     """
-    every = round(600 / LOOK_EVERY_S)
+    every = round(600 / BLOCK_EVERY_S)
     false, bad_days = 0, 0
     for _ in range(days):
-        calibration = street.looks(rng, world, np.arange(0, DAY_S, LOOK_EVERY_S))
-        at = np.arange(-SPAN_S, DAY_S, LOOK_EVERY_S) + 7 * DAY_S
-        seen = street.looks(rng, world, at).values
+        calibration = street.blocks(rng, world, np.arange(0, DAY_S, BLOCK_EVERY_S))
+        at = np.arange(-SPAN_S, DAY_S, BLOCK_EVERY_S) + 7 * DAY_S
+        seen = street.blocks(rng, world, at).values
         called = [
-            is_called_changed(calibration, BlockStats(street.names, seen[end - SPAN_LOOKS : end]))
-            for end in range(SPAN_LOOKS, len(seen) + 1, every)
+            is_called_changed(calibration, BlockStats(street.names, seen[end - SPAN_BLOCKS : end]))
+            for end in range(SPAN_BLOCKS, len(seen) + 1, every)
         ]
         false += sum(now and not was for was, now in zip([False, *called], called, strict=False))
         bad_days += any(called)
@@ -173,10 +166,10 @@ def before(street: Street, world: World, days: int, rng: np.random.Generator) ->
 def is_called_changed(calibration: BlockStats, now: BlockStats) -> bool:
     """The old rule: p < 0.005, by fewer permutations where it is clearly not so."""
     drift.PERMUTATIONS = 199
-    if compare(calibration, now).p > 0.05:
+    if drift.compare(calibration, now).p > 0.05:
         return False
     drift.PERMUTATIONS = 999
-    return compare(calibration, now).p < SURE
+    return drift.compare(calibration, now).p < drift.SURE
 
 
 def after(
@@ -187,10 +180,10 @@ def after(
     for _ in range(years):
         monitor = DriftMonitor(street.calibration(rng, world, days))
         needed, was = monitor.needed, False
-        at = np.arange(0, 365 * DAY_S, LOOK_EVERY_S)
-        seen = street.looks(rng, world, at).values
-        for first in range(0, len(at), SPAN_LOOKS):
-            monitor.add(BlockStats(street.names, seen[first : first + SPAN_LOOKS]))
+        at = np.arange(0, 365 * DAY_S, BLOCK_EVERY_S)
+        seen = street.blocks(rng, world, at).values
+        for first in range(0, len(at), SPAN_BLOCKS):
+            monitor.observe(BlockStats(street.names, seen[first : first + SPAN_BLOCKS]))
             false += monitor.has_changed and not was
             was = monitor.has_changed
     return needed, false
@@ -202,10 +195,10 @@ def told_after(
     """Hours from a change until it is told, within three days; the calibration is of two."""
     monitor = DriftMonitor(street.calibration(rng, world, 2))
     begins = rng.uniform(1, 2) * DAY_S
-    for at in np.arange(DAY_S, begins, LOOK_EVERY_S):
-        monitor.add(street.looks(rng, world, np.array([at])))
-    for at in np.arange(begins, begins + 3 * DAY_S, LOOK_EVERY_S):
-        monitor.add(street.looks(rng, world, np.array([at]), values))
+    for at in np.arange(DAY_S, begins, BLOCK_EVERY_S):
+        monitor.observe(street.blocks(rng, world, np.array([at])))
+    for at in np.arange(begins, begins + 3 * DAY_S, BLOCK_EVERY_S):
+        monitor.observe(street.blocks(rng, world, np.array([at]), values))
         if monitor.has_changed:
             return float(at - begins) / 3600
     return None

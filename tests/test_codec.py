@@ -30,7 +30,7 @@ from stepvad.codec import (
 )
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.calibration import CalibrationFile
-from stepvad.events.camera import CameraEventsState, PeakState
+from stepvad.events.camera import CameraEventsState, Peak
 from stepvad.events.marks import FoundEvent
 from stepvad.events.record import MarkMessage, Record, message
 from stepvad.events.rules import Event, EventDetectorState, Rules
@@ -51,7 +51,7 @@ STATE = CameraEventsState(
     is_reported=False,
     open=record(),
     detector=EventDetectorState(((3, EVENT),), EVENT),
-    peaks=(PeakState(3, 20, (1.0, 2.0), 0.9, (0.0, 1.0, 2.0, 3.0), 1.0),),
+    peaks=(Peak(3, 20, (1.0, 2.0), 0.9, (0.0, 1.0, 2.0, 3.0), 1.0),),
 )
 LEARNED = Learned(
     name="20261118T020000Z",
@@ -89,8 +89,8 @@ CALIBRATED = CalibrationFile(
     levels=(1.0, 2.0),
     blocks={"yard": ((0.1, (3, 1)), (0.1, ()))},
     marked={"e1": Marked(camera="yard", peak=4.5)},
-    looks={"yard": ((1.0,),)},
-    looks_at=("people",),
+    block_stats={"yard": ((1.0,),)},
+    statistics=("people",),
     rates={"yard": (25.0,)},
 )
 FOUND = FoundEvent(

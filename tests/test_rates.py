@@ -121,8 +121,8 @@ def test_calibration_takes_the_rate_that_it_is_told(
 ) -> None:
     unknown = [replace(clip, fps=None) for clip in walkers]
     told, known = ScoredFootage(slow_model), ScoredFootage(slow_model)
-    told.add("gate", unknown, fps=25.0)
-    known.add("gate", walkers)
+    told.score("gate", unknown, fps=25.0)
+    known.score("gate", walkers)
     for one, other in zip(told.clips["gate"], known.clips["gate"], strict=True):
         assert one.windows.A.tobytes() == other.windows.A.tobytes()
 

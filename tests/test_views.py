@@ -17,7 +17,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError
 from stepvad.evaluation.walkers import make_clips
-from stepvad.events.drift import look
+from stepvad.events.drift import score_with_stats
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
@@ -217,7 +217,7 @@ def test_a_model_knows_how_fast_people_were(several: Detector, footage: list[Cli
 
 
 def test_drift_looks_at_each_view(several: Detector, footage: list[Clip]) -> None:
-    _, stats = look(several, footage[0], 25.0)
+    _, stats = score_with_stats(several, footage[0], 25.0)
     names = ("pose over 25 frames", "pose over 8 frames", "motion over 25 frames")
     assert stats.names[:5] == ("score", "confidence", *names)
     assert np.isfinite(stats.values).all()

@@ -14,7 +14,7 @@ from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
 from stepvad.events.calibration import RULES
 from stepvad.events.rules import Rules, without_muted
-from stepvad.events.threshold import Counted, NormalClip, levels_of, threshold_for
+from stepvad.events.threshold import Counted, NormalClip, levels_for, threshold_for
 from stepvad.poses import Clip
 from studies.chain.alerts import WITHIN_S, ClipResult, judge
 from studies.chain.footageset import Fold, FootageSet, Use
@@ -136,7 +136,7 @@ def _measure(
 ) -> FoldResult:
     clips = {use: [poses[name] for name in names] for use, names in fold.by_use().items()}
     detector = _fit(clips["fit"], settings, report)
-    calibrated = [NormalClip.of(clip, detector.score(clip)) for clip in clips["calibrate"]]
+    calibrated = [NormalClip.from_scores(clip, detector.score(clip)) for clip in clips["calibrate"]]
     threshold = choose_threshold(calibrated, settings.alerts_per_hour)
     rules = replace(RULES, threshold=threshold.value)
     return FoldResult(
@@ -175,7 +175,7 @@ def choose_threshold(
     """
     scores = [without_muted(clip.windows, rules).A for clip in clips]
     try:
-        counted = Counted.of(clips, levels_of(scores), rules)
+        counted = Counted.from_clips(clips, levels_for(clips, rules), rules)
         promised = threshold_for(counted, alerts_per_hour)
     except DataError:
         highest = max((float(own.max()) for own in scores if len(own)), default=LOWEST)

@@ -334,7 +334,7 @@ def test_directories_of_one_name_are_one_camera(
     whole = read_calibration(tmp_path / "c.json")
     assert [*both.counted] == ["door"]
     assert both.threshold.hours == pytest.approx(whole.threshold.hours)
-    assert len(both.looks["door"]) == len(whole.looks[normal.name])
+    assert len(both.block_stats["door"]) == len(whole.block_stats[normal.name])
 
 
 def test_the_calibration_of_another_model_tells_no_drift(
@@ -386,7 +386,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     assert f"threshold {before:.2f} -> {after.threshold.value:.2f}" in run.out
     assert after.threshold.value > before
     assert {*after.marked} == {*names}
-    assert after.looks
+    assert after.block_stats
     kept = own.with_suffix(".normal")
     assert {path.stem for path in kept.iterdir()} == {*names}
     again = stepvad("calibrate", own, "--marks", events, "--not-normal", names[0])

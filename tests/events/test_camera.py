@@ -69,7 +69,7 @@ def play(
     for slot, poses in clip.by_frame():
         if slot not in shed and (end is None or slot < end):
             (windows,) = update_all([(live.stream, slot, poses)])
-            found += live.events.see(slot, SIZE, poses, windows)
+            found += live.events.observe(slot, SIZE, poses, windows)
     return found
 
 
@@ -103,7 +103,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     threshold = max(float(np.quantile(offline.A, rng.uniform(0.6, 0.95))), 0.05)
     live = watcher(small_model, threshold)
     cut_by_stream.clear()
-    changes = play(live, clip, shed) + live.events.lose("stopped")
+    changes = play(live, clip, shed) + live.events.end_open("stopped")
     rates = {(record.camera_fps, record.model_fps) for _, record in changes}
     assert rates <= {(25.0, small_model.config.fps)}
 
@@ -132,7 +132,7 @@ def test_every_event_begins_once_ends_once_and_keeps_its_id(
     clip = walker_test[1][0]
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     live = watcher(small_model, threshold)
-    changes = play(live, clip, set()) + live.events.lose("stopped")
+    changes = play(live, clip, set()) + live.events.end_open("stopped")
     of: dict[str, list[str]] = {}
     for kind, record in changes:
         of.setdefault(record.id, []).append(kind)
@@ -152,8 +152,8 @@ def test_people_join_in_the_order_of_time_also_when_their_windows_come_late(
     track = np.repeat([1, 2], 11)
     A = np.where(frame >= np.where(track == 1, 14, 11), 5.0, 0.0).astype(np.float32)
     sure, E = np.ones(22, np.float32), np.repeat(A[:, None], 4, axis=1)
-    changes = live.events.see(20, SIZE, [], WindowScores(track, frame, sure, E, A))
-    changes += live.events.lose("stopped")
+    changes = live.events.observe(20, SIZE, [], WindowScores(track, frame, sure, E, A))
+    changes += live.events.end_open("stopped")
     assert [record.tracks for kind, record in changes if kind == "end"] == [(2, 1)]
 
 
@@ -170,17 +170,17 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))
         states.append(json.dumps(to_plain(whole.events.state())))
-        expected.append(whole.events.see(slot, SIZE, poses, windows))
+        expected.append(whole.events.observe(slot, SIZE, poses, windows))
     states.append(json.dumps(to_plain(whole.events.state())))
     assert {kind for told in expected for kind, _ in told} == {"new", "update", "end"}
     for first in range(0, len(frames), 3):
         end = min(first + LATER, len(frames))
         again = CameraEvents(whole.profile, count(3).__next__, kept_s=0.0)
         again.restore(decode(CameraEventsState, states[first], "events of a camera"))
-        found = [again.see(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
+        found = [again.observe(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
         assert found == expected[first:end]
         assert json.dumps(to_plain(again.state())) == states[end]  # and so for ever
-    assert again.lose("stopped") == whole.events.lose("stopped")
+    assert again.end_open("stopped") == whole.events.end_open("stopped")
 
 
 def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
@@ -193,20 +193,20 @@ def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
     seen = 0
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
-        told = whole.events.see(slot, SIZE, poses, windows)
+        told = whole.events.observe(slot, SIZE, poses, windows)
         if lazy.events.is_idle and not (threshold <= windows.A).any():
             assert told == []
         else:
             seen += 1
-            assert lazy.events.see(slot, SIZE, poses, windows) == told
+            assert lazy.events.observe(slot, SIZE, poses, windows) == told
     assert 0 < seen < clip.n_frames
-    assert lazy.events.lose("stopped") == whole.events.lose("stopped")
+    assert lazy.events.end_open("stopped") == whole.events.end_open("stopped")
 
 
 def one_event(small_model: Detector, clip: Clip, zones: Zones) -> tuple[Record, Record, Watcher]:
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     live = watcher(small_model, threshold, zones)
-    changes = play(live, clip, set()) + live.events.lose("stopped")
+    changes = play(live, clip, set()) + live.events.end_open("stopped")
     first = next(record for kind, record in changes if kind == "new")
     last = next(record for kind, record in changes if kind == "end" and record.id == first.id)
     return first, last, live
@@ -239,7 +239,7 @@ def busy(live: Watcher, clip: Clip) -> int:
     """Play until an event has gone on for a while; the next frame."""
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(live.stream, slot, poses)])
-        live.events.see(slot, SIZE, poses, windows)
+        live.events.observe(slot, SIZE, poses, windows)
         if live.events.open is not None and slot > live.events.open.frame_seq + 10:
             return slot + 1
     pytest.fail("nothing happened")
@@ -257,7 +257,7 @@ def test_a_lost_camera_ends_the_event_and_no_window_spans_the_gap(
     middle = busy(live, clip)
     assert live.events.open is not None
     open_id = live.events.open.id
-    ((kind, over),) = live.events.lose("camera lost")
+    ((kind, over),) = live.events.end_open("camera lost")
     assert (kind, over.id, over.ended_by) == ("end", open_id, "camera lost")
     assert over.end_time is not None
     live.start_connection(WALL0 + 60)
@@ -277,7 +277,7 @@ def test_words_come_with_the_next_change_and_stay(
     assert live.events.open is not None
     ((kind, told),) = live.events.explained(live.events.open.id, "left arm raised")
     assert (kind, told.why) == ("update", "left arm raised")
-    ((_, over),) = live.events.lose("stopped")
+    ((_, over),) = live.events.end_open("stopped")
     assert over.why == "left arm raised"
     assert live.events.explained(over.id, "too late") == []
 
@@ -315,15 +315,15 @@ def test_other_rules_wait_until_the_event_is_over(small_model: Detector) -> None
     def see(slot: int, score: float) -> list[str]:
         A, sure = np.full(1, score, np.float32), np.ones(1, np.float32)
         windows = WindowScores(np.array([1]), np.array([slot]), sure, A[:, None], A)
-        return [kind for kind, _ in live.events.see(slot, SIZE, (), windows)]
+        return [kind for kind, _ in live.events.observe(slot, SIZE, (), windows)]
 
     assert [see(slot, 4.0) for slot in range(8)].count(["new"]) == 1
-    live.events.use(Rules(threshold=5.0, min_s=0.2, gap_s=1.0))
+    live.events.use_rules(Rules(threshold=5.0, min_s=0.2, gap_s=1.0))
     assert live.profile.rules.threshold == 3.0
     changes = [kind for slot in range(8, 60) for kind in see(slot, 0.0)]
     assert (changes[-1], live.profile.rules.threshold) == ("end", 5.0)
     assert not any(see(slot, 4.0) for slot in range(60, 80))
     assert ["new"] in [see(slot, 6.0) for slot in range(80, 100)]
-    live.events.lose("stopped")
-    live.events.use(Rules(threshold=2.0, min_s=0.2, gap_s=1.0))
+    live.events.end_open("stopped")
+    live.events.use_rules(Rules(threshold=2.0, min_s=0.2, gap_s=1.0))
     assert live.profile.rules.threshold == 2.0  # nothing to wait for

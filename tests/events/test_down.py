@@ -136,7 +136,7 @@ def events(small_model: Detector, *, went_down: bool = True) -> CameraEvents:
         went_down=went_down,
     )
     made = CameraEvents(profile, count().__next__)
-    made.begin(1_700_000_000.0)
+    made.start_connection(1_700_000_000.0)
     return made
 
 
@@ -153,7 +153,7 @@ def seen(
     changes = []
     for slot, people in enumerate(frames[first:], first):
         value = 4.0 if high is not None and high <= slot <= LAST else None
-        changes += watched.see(slot, SIZE, people, scores(slot, value))
+        changes += watched.observe(slot, SIZE, people, scores(slot, value))
     return changes
 
 

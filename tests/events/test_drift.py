@@ -15,13 +15,13 @@ from stepvad.errors import DataError
 from stepvad.evaluation import walkers
 from stepvad.events.calibration import Calibration, read_calibration, write_calibration
 from stepvad.events.drift import (
-    SPAN_LOOKS,
+    SPAN_BLOCKS,
     SPANS_PER_YEAR,
     SURE,
     BlockStats,
     DriftMonitor,
     compare,
-    look,
+    score_with_stats,
     span_count,
     spans_needed,
 )
@@ -83,18 +83,18 @@ def test_a_halved_frame_rate_is_noticed_and_the_scores_are_those_of_the_detector
     people = walkers.make(seed=4, train_clips=40, test_clips=1, seconds=12.0)
     clips = [*people.train_clips()]
     detector = Detector.fit(clips[:10], Config(K=12, width=16, max_steps=20, ema_warmup=True))
-    scores, looks = look(detector, clips[0], 25.0)
+    scores, stats = score_with_stats(detector, clips[0], 25.0)
     np.testing.assert_array_equal(scores.A, detector.score(clips[0]).A)
-    assert looks.values.shape == (1, 2 + 10 + 2 * 12 + 1)
-    assert looks.values[0, looks.names.index("score")] == pytest.approx(scores.A.mean(), abs=1e-6)
-    every = [look(detector, clip, 25.0)[1] for clip in clips]
-    slow = [look(detector, at_half_rate(clip), 25.0)[1] for clip in clips[30:]]
+    assert stats.values.shape == (1, 2 + 10 + 2 * 12 + 1)
+    assert stats.values[0, stats.names.index("score")] == pytest.approx(scores.A.mean(), abs=1e-6)
+    every = [score_with_stats(detector, clip, 25.0)[1] for clip in clips]
+    slow = [score_with_stats(detector, at_half_rate(clip), 25.0)[1] for clip in clips[30:]]
     assert not compare(BlockStats.join(every[:30]), BlockStats.join(every[30:])).is_real
     assert compare(BlockStats.join(every[:30]), BlockStats.join(slow)).is_real
 
 
-def test_looks_are_kept_with_the_calibration(tmp_path: Path) -> None:
-    looks = blocks(np.random.default_rng(0), 3)
+def test_statistics_are_kept_with_the_calibration(tmp_path: Path) -> None:
+    stats = blocks(np.random.default_rng(0), 3)
     threshold = Threshold(
         value=2.0, alerts_per_hour=1.0, confidence=0.95, how="tail", hours=1.0, events=0,
         rate=(0.0, 1.0),
@@ -102,14 +102,14 @@ def test_looks_are_kept_with_the_calibration(tmp_path: Path) -> None:
     counted = Counted(np.array([1.0, 2.0]), np.array([[1, 0]]), np.array([1.0]))
     made = Calibration(
         model_sha256="a", rules=Rules(threshold=2.0), threshold=threshold,
-        counted={"door": counted}, looks={"door": looks},
+        counted={"door": counted}, block_stats={"door": stats},
     )  # fmt: skip
     write_calibration(made, tmp_path / "c.json")
-    read = read_calibration(tmp_path / "c.json").looks["door"]
-    assert read.names == looks.names
-    np.testing.assert_allclose(read.values, looks.values, rtol=1e-5)
-    write_calibration(replace(made, looks={}), tmp_path / "c.json")
-    assert read_calibration(tmp_path / "c.json").looks == {}
+    read = read_calibration(tmp_path / "c.json").block_stats["door"]
+    assert read.names == stats.names
+    np.testing.assert_allclose(read.values, stats.values, rtol=1e-5)
+    write_calibration(replace(made, block_stats={}), tmp_path / "c.json")
+    assert read_calibration(tmp_path / "c.json").block_stats == {}
 
 
 NUMBERS = 12
@@ -128,20 +128,20 @@ def footage(
     return np.asarray(z @ MIXING)
 
 
-def looks(values: NDArray[np.float64]) -> BlockStats:
+def blocks_of(values: NDArray[np.float64]) -> BlockStats:
     return BlockStats(MONITORED, values)
 
 
 def monitor(rng: np.random.Generator, days: float, cycle: float = 0.0) -> DriftMonitor:
-    return DriftMonitor(looks(footage(rng, np.arange(round(days * DAY)), cycle)))
+    return DriftMonitor(blocks_of(footage(rng, np.arange(round(days * DAY)), cycle)))
 
 
 def months(rng: np.random.Generator, one: DriftMonitor, n: int, cycle: float = 0.0) -> int:
     """How often a camera that does not change is called changed."""
     found, was = 0, False
     for _ in range(n * 30 * 12):
-        at = rng.integers(DAY) if cycle == 0 else (one.spans_seen * 4 * SPAN_LOOKS) % DAY
-        one.add(looks(footage(rng, at + 4 * np.arange(SPAN_LOOKS), cycle)))
+        at = rng.integers(DAY) if cycle == 0 else (one.spans_seen * 4 * SPAN_BLOCKS) % DAY
+        one.observe(blocks_of(footage(rng, at + 4 * np.arange(SPAN_BLOCKS), cycle)))
         found += one.has_changed and not was
         was = one.has_changed
     return found
@@ -157,28 +157,28 @@ def test_a_change_is_reported_after_the_spans_it_needs_and_named() -> None:
     rng = np.random.default_rng(1)
     one = monitor(rng, 2)
     assert (one.spans, one.needed) == (24, 4)
-    assert one.missing == SPAN_LOOKS
+    assert one.missing == SPAN_BLOCKS
     for span in range(one.needed):
         assert not one.has_changed
-        values = footage(rng, np.arange(SPAN_LOOKS))
+        values = footage(rng, np.arange(SPAN_BLOCKS))
         values[:, 3] += 2 * values[:, 3].std()
-        one.add(looks(values[:30]))
+        one.observe(blocks_of(values[:30]))
         assert one.in_a_row == span  # a span is judged once, when it is whole
-        one.add(looks(values[30:]))
+        one.observe(blocks_of(values[30:]))
     assert one.has_changed
     assert one.changes()[0].name == "number 3"
     assert one.changes()[0].now > one.changes()[0].before
-    one.add(looks(footage(rng, np.arange(SPAN_LOOKS))))
+    one.observe(blocks_of(footage(rng, np.arange(SPAN_BLOCKS))))
     assert not one.has_changed
 
 
 def test_a_night_that_the_calibration_knows_is_no_change() -> None:
     rng = np.random.default_rng(2)
-    night = footage(rng, np.full(SPAN_LOOKS, DAY // 4), 1.5)
+    night = footage(rng, np.full(SPAN_BLOCKS, DAY // 4), 1.5)
     knows, does_not = monitor(rng, 2, 1.5), monitor(rng, 2)
     for one in (knows, does_not):
         for _ in range(one.needed):
-            one.add(looks(night))
+            one.observe(blocks_of(night))
     assert not knows.has_changed
     assert does_not.has_changed
 
@@ -192,7 +192,7 @@ def test_a_longer_calibration_needs_fewer_spans() -> None:
 
 def test_a_calibration_of_hours_is_too_short() -> None:
     rng = np.random.default_rng(3)
-    short = looks(footage(rng, np.arange(900)))
+    short = blocks_of(footage(rng, np.arange(900)))
     assert span_count(short) == 3
     with pytest.raises(DataError, match=r"at least 8 hours with people, got 7\.5; calibrate with"):
         DriftMonitor(short)

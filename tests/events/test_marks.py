@@ -56,7 +56,7 @@ def test_marked_events_raise_the_threshold_and_unmarked_ones_lower_it(before: Ca
     marks = {f"event-{n}": Marked(camera="door", peak=30.0) for n in range(9)}
     after = recalibrate(before, Marks(normal=marks))
     assert after.threshold.value > before.threshold.value
-    assert (after.looks, after.rules.gap_s) == (before.looks, before.rules.gap_s)
+    assert (after.block_stats, after.rules.gap_s) == (before.block_stats, before.rules.gap_s)
     again = recalibrate(after, Marks(not_normal=[*marks]))
     assert again.threshold.value == before.threshold.value
     assert not again.marked

@@ -21,7 +21,7 @@ from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.calibration import calibrate_cameras
 from stepvad.events.camera import CameraEvents, CameraEventsState, CameraProfile, RecordChange
-from stepvad.events.record import Record
+from stepvad.events.record import Record, clip_event_id
 from stepvad.events.rules import (
     LATE_S,
     Change,
@@ -29,9 +29,8 @@ from stepvad.events.rules import (
     EventDetector,
     Rules,
     WatchHours,
-    clip_event_id,
     events_in,
-    that_matter,
+    relevant,
 )
 from stepvad.events.threshold import Counted, NormalClip
 from stepvad.model.scoring import WindowScores
@@ -133,7 +132,7 @@ def test_frame_by_frame_as_on_the_finished_clip(
     assert _lives(changes) == ["new end"] * len(ended)
     if rows:
         higher = replace(rules, threshold=3.0)
-        some = that_matter(scores(rows), rules)
+        some = relevant(scores(rows), rules)
         assert events_in(some, FPS, higher) == events_in(scores(rows), FPS, higher)
 
 
@@ -303,7 +302,7 @@ def events(detector: Detector, wall0: float, **more: object) -> CameraEvents:
         **facts,  # type: ignore[arg-type]
     )
     made = CameraEvents(profile, count(1).__next__)
-    made.begin(wall0)
+    made.start_connection(wall0)
     return made
 
 
@@ -320,7 +319,7 @@ def play(made: CameraEvents, seconds: float, *, x: float = 20.0) -> list[RecordC
             frame=np.array([slot]),
         )
         pose = Pose(1, body, np.ones(17, np.float32))
-        found += made.see(slot, SQUARE, [pose], windows)
+        found += made.observe(slot, SQUARE, [pose], windows)
     return found
 
 
@@ -438,7 +437,7 @@ def test_live_and_later_the_events_are_those_of_the_windows_that_count(
     )
     assert events_in(seen_scores(rows), FPS, rules) == expected
     higher = replace(rules, threshold=3.0)
-    assert events_in(that_matter(seen_scores(rows), rules), FPS, higher) == events_in(
+    assert events_in(relevant(seen_scores(rows), rules), FPS, higher) == events_in(
         seen_scores(rows), FPS, higher
     )
     watch, changes = EventDetector(rules), list[Change]()
@@ -463,17 +462,17 @@ def profile(detector: Detector, threshold: float, **rules: float) -> CameraProfi
 
 def test_a_record_says_how_much_was_interpolated(small_model: Detector) -> None:
     live = CameraEvents(profile(small_model, 2.0), count().__next__)
-    live.begin(0.0)
+    live.start_connection(0.0)
     told: list[Record] = []
     for slot in range(12):
         seen, A = (0.3, 9.0) if slot in (8, 9) else (0.75, 3.0)
-        changes = live.see(slot, SIZE, [], seen_scores([(1, slot, A, seen)]))
+        changes = live.observe(slot, SIZE, [], seen_scores([(1, slot, A, seen)]))
         told += [record for _, record in changes]
         state = json.loads(json.dumps(to_plain(live.state())))
         again = CameraEvents(live.profile, count().__next__)
         again.restore(from_plain(CameraEventsState, state, "events of a camera"))
         assert again.state() == live.state()
-    told += [record for _, record in live.lose("stopped")]
+    told += [record for _, record in live.end_open("stopped")]
     assert [(record.score, record.top_score, record.seen) for record in told] == [
         (3.0, 3.0, 0.75)
     ] * len(told)
@@ -512,7 +511,7 @@ def test_a_site_that_drops_most_frames_does_not_alert_on_interpolation(
             n = 0
             for slot, poses in clip.by_frame():
                 (windows,) = update_all([(live.stream, slot, poses)])
-                n += len(live.events.see(slot, SIZE, poses, windows))
+                n += len(live.events.observe(slot, SIZE, poses, windows))
             said, unmuted = (said + n, unmuted) if most == 0.5 else (said, unmuted + n)
     assert unmuted > 0
     assert (said > 0) == alerts
@@ -522,13 +521,13 @@ def test_calibration_counts_the_false_events_that_a_site_would_report(
     small_model: Detector, odd_clips: list[Clip]
 ) -> None:
     clips = [thinned(clip, 2 + 3 * (at % 2)) for at, clip in enumerate(odd_clips)]
-    footage = [NormalClip.of(clip, small_model.score(clip)) for clip in clips]
+    footage = [NormalClip.from_scores(clip, small_model.score(clip)) for clip in clips]
     every = np.concatenate([one.windows.A for one in footage])
     threshold = float(np.quantile(every, 0.9))
     counts = []
     for most in (0.5, 1.0):
         rules = Rules(threshold=threshold, min_s=0.2, gap_s=1.0, max_interpolated=most)
-        counted = Counted.of(footage, np.array([threshold, 10 * threshold]), rules)
+        counted = Counted.from_clips(footage, np.array([threshold, 10 * threshold]), rules)
         found = [event for one in footage for event in events_in(one.windows, one.fps, rules)]
         assert counted.totals[0] == len(found)
         counts.append(len(found))

@@ -36,7 +36,7 @@ from stepvad.events.threshold import (
     duration,
     hours_for_promise,
     hours_to_count,
-    levels_of,
+    levels_for,
     strictest,
     threshold_for,
     threshold_or_guess,
@@ -84,7 +84,7 @@ def test_events_are_counted_by_block_at_every_level() -> None:
     calm, odd = [0.0] * 1500, [3.0] * 10 + [0.0] * 1490
     clip = scored(calm + odd + [5.0] * 10 + [0.0] * 1490 + odd)
     levels = np.array([2.0, 4.0, 6.0])
-    counted = Counted.of([clip], levels, replace(RULES, release=1.0))
+    counted = Counted.from_clips([clip], levels, replace(RULES, release=1.0))
     assert counted.events.tolist() == [[1, 0, 0], [2, 1, 0]]
     assert counted.hours.tolist() == pytest.approx([300 / 3600] * 2)
     for level in levels.tolist():
@@ -94,7 +94,7 @@ def test_events_are_counted_by_block_at_every_level() -> None:
 
 def test_what_was_not_watched_is_no_footage() -> None:
     clip = replace(scored([0.0] * 2000 + [3.0] * 10 + [0.0] * 1990), first_frame=1000)
-    counted = Counted.of([clip], np.array([2.0, 4.0]), RULES)
+    counted = Counted.from_clips([clip], np.array([2.0, 4.0]), RULES)
     assert counted.hours.tolist() == pytest.approx([300 / 3600])
     assert counted.events.tolist() == [[1, 0]]
 
@@ -102,21 +102,21 @@ def test_what_was_not_watched_is_no_footage() -> None:
 def test_a_lower_level_never_has_fewer_events() -> None:
     """A long one that falls apart at a higher level is counted as its parts at the lower too."""
     clip = scored([3.0] * 10 + [1.0] * 50 + [3.0] * 10)
-    counted = Counted.of([clip], np.array([0.9, 2.0]), replace(RULES, release=1.0))
+    counted = Counted.from_clips([clip], np.array([0.9, 2.0]), replace(RULES, release=1.0))
     assert counted.events.tolist() == [[2, 2]]
 
 
 def test_levels_reach_from_many_windows_to_the_highest_score() -> None:
     values = np.linspace(0, 10, 1001, dtype=np.float32)
-    levels = levels_of([values[:500], values[500:]])
+    levels = levels_for([scored(values[:500].tolist()), scored(values[500:].tolist())], RULES)
     assert (levels[0], levels[-1]) == pytest.approx((9.5, 10.0))
     with pytest.raises(DataError, match="expected footage with people who are scored above 0"):
-        levels_of([np.full(3, -1, np.float32)])
+        levels_for([scored([-1.0] * 3)], RULES)
 
 
 def test_the_tail_is_found_again() -> None:
     counted = drawn(np.random.default_rng(0), 500.0, shape=0.2)
-    tails = Tails.of(counted, 0)
+    tails = Tails.sample(counted, 0)
     assert np.mean(tails.shape) == pytest.approx(0.2, abs=0.03)
     there = tails.thresholds(0.1)
     assert np.median(there) == pytest.approx(2 + genpareto.isf(0.1 / 40, 0.2), rel=0.08)
@@ -280,7 +280,7 @@ def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         {"levels": [*range(1, 20_000)]},
         {"blocks": {"door": []}},
         {"blocks": {"door": [[1.0, []]] * 300_000}},
-        {"looks": {"door": [[math.nan] * 3]}, "looks_at": ["a", "b", "c"]},
+        {"block_stats": {"door": [[math.nan] * 3]}, "statistics": ["a", "b", "c"]},
     ],
     ids=lambda change: next(iter(change)),
 )

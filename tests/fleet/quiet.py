@@ -73,10 +73,10 @@ def quiet(
             of = batch.connection
             if of.epoch != epoch:
                 if watcher is not None:
-                    run.changes += watcher.lose("camera lost")
+                    run.changes += watcher.end_open("camera lost")
                 epoch = of.epoch
                 watcher = _watcher(name, of.rate, loaded, Rules(threshold=threshold), epoch)
-                watcher.begin(of.wall0)
+                watcher.start_connection(of.wall0)
                 stream, seen = Stream(loaded.detector, fps=of.rate), -1
             assert watcher is not None
             for i, slot in enumerate(batch.slots):
@@ -86,9 +86,9 @@ def quiet(
                 windows = stream.push(slot, batch.poses(i))
                 run.windows.update(digests(windows))
                 scores = loaded.detector.score_windows(windows)
-                run.changes += watcher.see(slot, of.size, batch.poses(i), scores)
+                run.changes += watcher.observe(slot, of.size, batch.poses(i), scores)
         assert watcher is not None
-        run.changes += watcher.lose("camera lost")
+        run.changes += watcher.end_open("camera lost")
     return run
 
 

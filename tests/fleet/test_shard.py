@@ -385,14 +385,14 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
     models: FleetModels, scenes: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = [script(f"s{i}/cam", scenes[1]) for i in range(3)]
-    expected, see = quiet([scripts[0], scripts[2]]), CameraEvents.see
+    expected, observe = quiet([scripts[0], scripts[2]]), CameraEvents.observe
 
     def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[RecordChange]:
         if watcher.profile.camera == "s1/cam" and slot % 50 == 40:
             raise RuntimeError("poison")
-        return see(watcher, slot, *rest)
+        return observe(watcher, slot, *rest)
 
-    monkeypatch.setattr(CameraEvents, "see", broken)
+    monkeypatch.setattr(CameraEvents, "observe", broken)
     shard = shard_of(models)
     sent = deliveries(interleaved(scripts))
     for at in range(0, len(sent), 45):

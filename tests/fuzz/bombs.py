@@ -49,8 +49,8 @@ def many_levels(seeds: Path) -> bytes:
 def many_marked_levels(seeds: Path) -> bytes:
     """A calibration whose drift values are a line for each letter of a long name."""
     facts = _calibration(seeds)
-    facts["looks_at"] = ["x"] * 60_000
-    facts["looks"] = {"yard": [[]] * 60_000}
+    facts["statistics"] = ["x"] * 60_000
+    facts["block_stats"] = {"yard": [[]] * 60_000}
     return json.dumps(facts, separators=(",", ":")).encode()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepvad.events.camera import CameraProfile
-from stepvad.events.drift import SPAN_LOOKS, BlockStats
+from stepvad.events.drift import SPAN_BLOCKS, BlockStats
 from stepvad.events.rules import ChangeKind, Rules
 from stepvad.poses import Clip, Track
 from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
@@ -115,7 +115,7 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
     assert "camera a is no longer overloaded" in caplog.text
 
 
-def drifting(status: LiveStatus, looks: dict[str, BlockStats] | None = None) -> CameraDrift:
+def drifting(status: LiveStatus, stats: dict[str, BlockStats] | None = None) -> CameraDrift:
     loaded = Models().load(demo.MODEL)
     assert loaded.calibration is not None
     status.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
@@ -129,7 +129,7 @@ def drifting(status: LiveStatus, looks: dict[str, BlockStats] | None = None) -> 
         zones={},
     )
     calibration = replace(
-        loaded.calibration, looks=loaded.calibration.looks if looks is None else looks
+        loaded.calibration, block_stats=loaded.calibration.block_stats if stats is None else stats
     )
     return CameraDrift(profile, calibration, status)
 
@@ -157,7 +157,7 @@ def test_a_short_calibration_cannot_tell_a_change() -> None:
 
 def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
     status = LiveStatus()
-    known = drifting(status).calibration.looks["demo"]
+    known = drifting(status).calibration.block_stats["demo"]
     rng = np.random.default_rng(0)
     days = known.values[rng.integers(len(known), size=24 * 120)]
     one = drifting(status, {"demo": BlockStats(known.names, days)})
@@ -168,7 +168,9 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
         "too early to tell: people were compared 0 of 60 times"
         in status.snapshot().cameras[0].drift
     )
-    monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
+    monitor.observe(
+        BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_BLOCKS)])
+    )
     one.report()
     assert status.snapshot().cameras[0].drift.startswith("people move as they did when")
     upside_down = walk(upside_down=True)
@@ -179,7 +181,7 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
         assert (
             span == 0 or f"for {2 * span} hours; it counts after {2 * monitor.needed}" in view.drift
         )
-        for _ in range(SPAN_LOOKS):
+        for _ in range(SPAN_BLOCKS):
             one.add(upside_down)
     one.report()
     one.report()

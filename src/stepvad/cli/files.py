@@ -227,14 +227,14 @@ def _clock(seconds: float | None) -> str:
 def _inspect_drift(
     model: Path, recent: Path, format: PoseFormat, fps: float | None, *, as_json: bool
 ) -> None:
-    from stepvad.events.calibration import ScoredFootage, check_drift, needed_calibration
+    from stepvad.events.calibration import ScoredFootage, check_drift, require_calibration
 
     with notes_of("stepvad.events.calibration"):
-        calibration = needed_calibration(model)
+        calibration = require_calibration(model)
     footage, camera = ScoredFootage(load_detector(model)), camera_of(recent)
     with progress_bars() as report:
         clips = read_poses([recent], format, report, fps=fps)
-        footage.add(camera, clips, fps=fps, report=report)
+        footage.score(camera, clips, fps=fps, report=report)
     checked = check_drift(calibration, camera, footage)
     found = checked.drift
     if as_json:

@@ -406,7 +406,7 @@ def calibrate(
     with progress_bars() as report:
         for path in poses:
             clips = read_poses([path], format, report, fps=fps)
-            footage.add(camera_of(path), clips, fps=fps, report=report)
+            footage.score(camera_of(path), clips, fps=fps, report=report)
         calibration = footage.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
     write_calibration(calibration, where)
     if plot is not None:

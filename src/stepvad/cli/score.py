@@ -107,7 +107,7 @@ def score(
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
     detector = on_engine(fitted, runtime, threads)
-    where = FoundWith.of(model, sha256, poses, camera=camera)
+    where = FoundWith.from_paths(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []

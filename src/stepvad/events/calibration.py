@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,27 +14,21 @@ from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from stepvad.codec import Count, NewerVersionError, Number, Positive, decode, to_plain
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, os_reason, silent
-from stepvad.events.drift import BlockStats, Drift, compare, look
-from stepvad.events.rules import Rules, without_muted
-from stepvad.events.threshold import (
-    Counted,
-    Marked,
-    NormalClip,
-    Threshold,
-    levels_of,
-    threshold_for,
-    threshold_or_guess,
-    with_marked,
-)
+from stepvad.events import drift
+from stepvad.events import threshold as thresholds
+from stepvad.events.drift import BlockStats, Drift
+from stepvad.events.rules import Rules
+from stepvad.events.threshold import Counted, Marked, NormalClip, Threshold
 from stepvad.files import read_bounded, replacing
 from stepvad.model import modelfile
 from stepvad.poses import MAX_FPS, Clip
+
+logger = logging.getLogger(__name__)
 
 RULES = Rules(threshold=1.0)
 """Default rules for events; a calibration sets its own threshold."""
@@ -56,7 +51,7 @@ class Calibration:
     """Events of each camera at all levels; lets more footage be added later."""
     marked: Mapping[str, Marked] = field(default_factory=dict)
     """Alerts marked as normal, by id."""
-    looks: Mapping[str, BlockStats] = field(default_factory=dict)
+    block_stats: Mapping[str, BlockStats] = field(default_factory=dict)
     """Statistics of each camera's footage, to detect drift."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Frames per second of each camera's footage, ascending; empty if it states none."""
@@ -66,7 +61,7 @@ class Calibration:
         return replace(self.rules, threshold=self.cameras.get(camera, self.threshold).value)
 
     def rate_note(self, config: Config, fps: float, camera: str | None = None) -> str | None:
-        """Why its thresholds do not hold for footage of this frame rate; None if they do.
+        """The reason why its thresholds do not hold at this frame rate; None if they do.
 
         A model that resamples has comparable scores at every rate.
         """
@@ -100,10 +95,11 @@ def calibrate(
     Raises:
         DataError: If the footage cannot support the promise; says how much more is needed.
     """
-    scored = [NormalClip.of(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips]
-    levels = levels_of([without_muted(one.windows, rules).A for one in scored])
-    counted = Counted.of(scored, levels, rules)
-    return threshold_for(counted, alerts_per_hour, confidence=confidence)
+    scored = [
+        NormalClip.from_scores(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips
+    ]
+    counted = Counted.from_clips(scored, thresholds.levels_for(scored, rules), rules)
+    return thresholds.threshold_for(counted, alerts_per_hour, confidence=confidence)
 
 
 def calibrate_cameras(
@@ -119,9 +115,9 @@ def calibrate_cameras(
     `footage` holds scored normal clips of each camera that the model was not fitted on. If it is
     too little for the promise, the threshold is provisional and promises nothing.
     """
-    every = [clip.windows for clips in footage.values() for clip in clips]
-    levels = levels_of([without_muted(windows, rules).A for windows in every])
-    counted = {name: Counted.of(clips, levels, rules) for name, clips in footage.items()}
+    # every camera is counted at the same levels, so that their counts can be joined
+    levels = thresholds.levels_for(chain(*footage.values()), rules)
+    counted = {name: Counted.from_clips(clips, levels, rules) for name, clips in footage.items()}
     made = from_counts(
         counted,
         model_sha256=model_sha256,
@@ -146,14 +142,15 @@ def from_counts(
 
     If all footage together is too little for the promise, the threshold is provisional.
     """
-    first, *others = (all_counted := with_marked(counted, marked or {})).values()
-    threshold = threshold_or_guess(first.joined(others), alerts_per_hour, confidence=confidence)
+    all_counted = thresholds.with_marked(counted, marked or {})
+    first, *others = all_counted.values()
+    threshold = thresholds.threshold_or_guess(
+        first.joined(others), alerts_per_hour, confidence=confidence
+    )
     own: dict[str, Threshold] = {}
     for camera, events in all_counted.items() if others else ():
-        try:
-            own[camera] = threshold_for(events, alerts_per_hour, confidence=confidence)
-        except DataError:  # not enough footage of its own
-            continue
+        with suppress(DataError):  # not enough footage of its own
+            own[camera] = thresholds.threshold_for(events, alerts_per_hour, confidence=confidence)
     return Calibration(
         model_sha256=model_sha256,
         rules=replace(rules, threshold=threshold.value),
@@ -170,9 +167,9 @@ class ScoredFootage:
 
     detector: Detector
     clips: dict[str, list[NormalClip]] = field(default_factory=dict)
-    looks: dict[str, BlockStats] = field(default_factory=dict)
+    block_stats: dict[str, BlockStats] = field(default_factory=dict)
 
-    def add(
+    def score(
         self,
         camera: str,
         clips: Iterable[Clip],
@@ -181,15 +178,11 @@ class ScoredFootage:
         report: Report = silent,
     ) -> None:
         """Score more footage of a camera; `fps` is for clips without a rate."""
-        looks = [self.looks[camera]] if camera in self.looks else []
         for clip in (clip.with_rate(fps) for clip in clips):
-            rate = clip.rate()
-            scores, seen = look(self.detector, clip, rate, report=report)
-            scored = NormalClip(scores.windows, clip.n_frames, rate, clip.first_frame)
-            self.clips.setdefault(camera, []).append(scored)
-            looks.append(seen)
-        if looks:
-            self.looks[camera] = BlockStats.join(looks)
+            scores, stats = drift.score_with_stats(self.detector, clip, clip.rate(), report=report)
+            self.clips.setdefault(camera, []).append(NormalClip.from_scores(clip, scores))
+            before = [self.block_stats[camera]] if camera in self.block_stats else []
+            self.block_stats[camera] = BlockStats.join([*before, stats])
 
     def calibrate(
         self, *, alerts_per_hour: float, confidence: float = 0.95, rules: Rules = RULES
@@ -202,28 +195,25 @@ class ScoredFootage:
             confidence=confidence,
             rules=rules,
         )
-        return replace(made, looks=self.looks)
+        return replace(made, block_stats=self.block_stats)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftCheck:
-    """Whether recent footage of a camera still looks like that of its calibration."""
+    """The drift of recent footage of a camera, and what it was compared with."""
 
     drift: Drift
     has_own: bool
-    """Compared with the camera's own footage; otherwise with that of all cameras."""
+    """True if compared with the camera's own footage; otherwise with that of all cameras."""
     blocks_before: int
     blocks_now: int
 
 
 def check_drift(calibration: Calibration, camera: str, recent: ScoredFootage) -> DriftCheck:
     """Compare recent footage of a camera with its calibration footage."""
-    own, now = calibration.looks.get(camera), recent.looks[camera]
-    before = own if own is not None else BlockStats.join([*calibration.looks.values()])
-    return DriftCheck(compare(before, now), own is not None, len(before), len(now))
-
-
-logger = logging.getLogger(__name__)
+    own, now = calibration.block_stats.get(camera), recent.block_stats[camera]
+    before = own if own is not None else BlockStats.join([*calibration.block_stats.values()])
+    return DriftCheck(drift.compare(before, now), own is not None, len(before), len(now))
 
 
 def find_calibration(model: Path, sha256: str | None = None) -> Calibration | None:
@@ -241,7 +231,7 @@ def find_calibration(model: Path, sha256: str | None = None) -> Calibration | No
     return made
 
 
-def needed_calibration(
+def require_calibration(
     model: Path, sha256: str | None = None, *, otherwise: str = ""
 ) -> Calibration:
     """The calibration beside a model, or an error that explains how to create one."""
@@ -275,7 +265,7 @@ def rules_for(
         )
     if threshold is not None:
         return replace(RULES if made is None else made.rules, threshold=threshold), None
-    made = needed_calibration(model, sha256, otherwise=", or choose a --threshold")
+    made = require_calibration(model, sha256, otherwise=", or choose a --threshold")
     rules = made.rules if camera is None else made.rules_of(camera)
     return rules, made.threshold if camera is None else made.cameras.get(camera, made.threshold)
 
@@ -283,7 +273,6 @@ def rules_for(
 SUFFIX = ".calibration.json"
 MAX_BYTES = 1 << 27
 """Largest file; a week of one camera takes about 3 MB."""
-MAX_LEVELS = 10_000
 MAX_CELLS = 20_000_000
 """Largest number of event counts: 100 levels of 16,000 hours."""
 MAKE_ONE = "create one with: stepvad calibrate MODEL NORMAL_POSES"
@@ -303,12 +292,13 @@ class CalibrationFile:
     rules: Rules
     threshold: Threshold
     cameras: dict[str, Threshold]
-    levels: Annotated[tuple[Positive, ...], Meta(min_length=2, max_length=MAX_LEVELS)]
+    levels: Annotated[tuple[Positive, ...], Meta(min_length=2, max_length=10_000)]
     blocks: dict[str, tuple[tuple[Positive, tuple[Count, ...]], ...]]
     """Hours of each block, and its events from the lowest level to the last non-zero one."""
     marked: dict[str, Marked]
-    looks: dict[str, tuple[tuple[Number, ...], ...]]
-    looks_at: tuple[str, ...]
+    block_stats: dict[str, tuple[tuple[Number, ...], ...]]
+    statistics: tuple[str, ...]
+    """Names of the columns of `block_stats`."""
     rates: dict[str, tuple[Annotated[float, Meta(gt=0, lt=MAX_FPS)], ...]]
 
 
@@ -320,10 +310,20 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
         threshold=calibration.threshold,
         cameras={**calibration.cameras},
         levels=tuple(next(iter(calibration.counted.values())).levels.tolist()),
-        blocks={name: _blocks(counted) for name, counted in calibration.counted.items()},
+        blocks={
+            name: tuple(
+                (float(hours), tuple(np.trim_zeros(events, "b").tolist()))
+                for hours, events in zip(counted.hours, counted.events, strict=True)
+            )
+            for name, counted in calibration.counted.items()
+        },
         marked={**calibration.marked},
-        looks={name: _rows(looks) for name, looks in calibration.looks.items()},
-        looks_at=next((looks.names for looks in calibration.looks.values()), ()),
+        # six digits are enough to compare blocks, and a third of the file
+        block_stats={
+            name: tuple(tuple(float(f"{one:.6g}") for one in row) for row in stats.values.tolist())
+            for name, stats in calibration.block_stats.items()
+        },
+        statistics=next((stats.names for stats in calibration.block_stats.values()), ()),
         rates={**calibration.rates},
     )
     with replacing(path) as temporary:
@@ -334,9 +334,8 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def read_calibration(path: Path) -> Calibration:
     """Read a calibration."""
     try:
-        return _calibration(
-            decode(CalibrationFile, read_bounded(path, most=MAX_BYTES), "calibration")
-        )
+        found = decode(CalibrationFile, read_bounded(path, most=MAX_BYTES), "calibration")
+        return _calibration(found)
     except OSError as error:
         raise DataError(
             f"{path}: expected a calibration, got: {os_reason(error)}", hint=MAKE_ONE
@@ -354,44 +353,32 @@ def _calibration(found: CalibrationFile) -> Calibration:
     levels = np.asarray(found.levels, dtype=np.float64)
     if not (np.diff(levels) > 0).all():
         raise ValueError("levels that are not ascending")
+    # before any array is made: a small file could ask for a large one
     n_blocks = sum(map(len, found.blocks.values()))
     if len(levels) * n_blocks > MAX_CELLS:
         raise ValueError(f"{len(levels):,} levels in {n_blocks:,} blocks, more than {MAX_CELLS:,}")
+    counted, block_stats = {}, {}
+    for name, blocks in found.blocks.items():
+        if not blocks:
+            raise ValueError("no blocks")
+        events = np.zeros((len(blocks), len(levels)), dtype=np.int64)
+        for row, (_, some) in zip(events, blocks, strict=True):
+            row[: len(some)] = some
+        hours = np.array([hours for hours, _ in blocks], np.float64)
+        counted[name] = Counted(levels, events, hours)
+    n_names = len(found.statistics)
+    for name, rows in found.block_stats.items():
+        if n_names * len(rows) > MAX_CELLS:
+            raise ValueError(f"{n_names:,} numbers of {len(rows):,} blocks")
+        values = np.array(rows, np.float64).reshape(len(rows), n_names)
+        block_stats[name] = BlockStats(found.statistics, values)
     return Calibration(
         model_sha256=found.model_sha256,
         rules=found.rules,
         threshold=found.threshold,
         cameras=found.cameras,
-        counted={name: _counted(levels, blocks) for name, blocks in found.blocks.items()},
+        counted=counted,
         marked=found.marked,
-        looks={name: _looks(found.looks_at, rows) for name, rows in found.looks.items()},
+        block_stats=block_stats,
         rates=found.rates,
     )
-
-
-def _blocks(counted: Counted) -> tuple[tuple[float, tuple[int, ...]], ...]:
-    return tuple(
-        (float(hours), tuple(np.trim_zeros(events, "b").tolist()))
-        for hours, events in zip(counted.hours, counted.events, strict=True)
-    )
-
-
-def _counted(
-    levels: NDArray[np.float64], blocks: Sequence[tuple[float, tuple[int, ...]]]
-) -> Counted:
-    if not blocks:
-        raise ValueError("no blocks")
-    events = np.zeros((len(blocks), len(levels)), dtype=np.int64)
-    for row, (_, some) in zip(events, blocks, strict=True):
-        row[: len(some)] = some
-    return Counted(levels, events, np.array([hours for hours, _ in blocks], np.float64))
-
-
-def _rows(looks: BlockStats) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(f"{value:.6g}") for value in row) for row in looks.values.tolist())
-
-
-def _looks(names: tuple[str, ...], rows: Sequence[tuple[float, ...]]) -> BlockStats:
-    if len(names) * len(rows) > MAX_CELLS:
-        raise ValueError(f"{len(names):,} numbers of {len(rows):,} blocks")
-    return BlockStats(names, np.array(rows, np.float64).reshape(len(rows), len(names)))

@@ -9,24 +9,14 @@ from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from stepvad.codec import LARGEST, Integer, Number
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.events.down import Descent, SlotPeople, went_down
+from stepvad.events import down, rules
+from stepvad.events.down import SlotPeople
 from stepvad.events.record import Box, EndedBy, Record, event_id
-from stepvad.events.rules import (
-    Change,
-    ChangeKind,
-    Event,
-    EventDetector,
-    EventDetectorState,
-    Rules,
-    Time,
-    WatchHours,
-    blank_muted,
-)
+from stepvad.events.rules import Change, ChangeKind, Event, Rules, WatchHours
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import COCO17, Skeleton
@@ -47,7 +37,7 @@ RecordChange = tuple[ChangeKind, Record]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraProfile:
-    """How a camera is watched: rules, model and zones."""
+    """The rules, model and zones by which a camera is watched."""
 
     camera: str
     rate: float
@@ -60,22 +50,37 @@ class CameraProfile:
     """Corners as fractions of the image."""
     min_confidence: float = 0.25
     went_down: bool = False
-    """Whether people who go down fast and are not seen again raise an event."""
+    """True if people who go down fast and are not seen again raise an event."""
     hours: WatchHours | None = None
     """When events are raised; None: always."""
     zone_hours: Mapping[str, WatchHours] = field(default_factory=dict)
     """When people in a zone raise events; in a zone without hours: whenever the camera does."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Peak:
+@dataclass(frozen=True, slots=True)
+class Peak:
     """The window of a high score: energies by scale, confidence, and where the person was."""
 
-    slot: int
-    E: NDArray[np.float32]
-    c: float
-    box: Box | None
-    seen: float
+    track: Integer
+    slot: Integer
+    E: tuple[Number, ...]
+    c: Number
+    box: tuple[Number, Number, Number, Number] | None
+    seen: Number
+    """Share of its poses that were seen, not interpolated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraEventsState:
+    """State of `CameraEvents`, without the kept poses and the windows in progress."""
+
+    epoch: Annotated[int, Meta(ge=-1, le=LARGEST - 1)]
+    wall0: rules.Time
+    reported_s: rules.Time
+    is_reported: bool
+    open: Record | None
+    detector: rules.EventDetectorState
+    peaks: tuple[Peak, ...]
 
 
 class CameraEvents:
@@ -107,11 +112,12 @@ class CameraEvents:
         self.peak_slot = 0
         """The last slot of the window with the peak of the latest event."""
         self._size = (0, 0)
-        self._peaks: dict[tuple[int, int], _Peak] = {}
-        self._detector = EventDetector(profile.rules)
+        self._peaks: dict[tuple[int, int], Peak] = {}
+        """By track and slot: windows that may become the peak of an event."""
+        self._detector = rules.EventDetector(profile.rules)
         self._next_rules: Rules | None = None
 
-    def use(self, rules: Rules) -> None:
+    def use_rules(self, rules: Rules) -> None:
         """Switch to other rules as soon as no event is open and nobody is above the threshold."""
         self._next_rules = rules
         self._switch_rules()
@@ -119,10 +125,10 @@ class CameraEvents:
     def _switch_rules(self) -> None:
         if self._next_rules is not None and self.is_idle:
             self.profile = replace(self.profile, rules=self._next_rules)
-            self._detector = EventDetector(self._next_rules)
+            self._detector = rules.EventDetector(self._next_rules)
             self._next_rules = None
 
-    def begin(self, wall0: float) -> None:
+    def start_connection(self, wall0: float) -> None:
         """Start a connection whose slot 0 is at this wall-clock time."""
         if self.open is not None:
             raise DataError(
@@ -132,19 +138,19 @@ class CameraEvents:
             )
         self.epoch = self._next_epoch()
         self._wall0 = wall0
-        self._detector = EventDetector(self.profile.rules)
+        self._detector = rules.EventDetector(self.profile.rules)
         self._peaks.clear()
         self.kept.clear()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event is open and nobody is above the threshold: low scores change nothing."""
+        """True if no event is open and nobody is above the threshold: low scores change nothing."""
         return self.open is None and self._detector.is_idle
 
     def state(self) -> CameraEventsState:
         """The state of its events, without the kept poses and the windows in progress."""
-        at = [(e.peak_track, round(e.peak_s * self.profile.rate)) for e in self._detector.peaks()]
-        peaks = {key: self._peaks[key] for key in at if key in self._peaks}
+        # of all high windows, only those that an event or a candidate has as its peak matter
+        at = {(e.peak_track, round(e.peak_s * self.profile.rate)) for e in self._detector.peaks()}
         return CameraEventsState(
             epoch=self.epoch,
             wall0=self._wall0,
@@ -152,10 +158,7 @@ class CameraEvents:
             is_reported=self._is_reported,
             open=self.open,
             detector=self._detector.state(),
-            peaks=tuple(
-                PeakState(*key, tuple(peak.E.tolist()), peak.c, peak.box, peak.seen)
-                for key, peak in peaks.items()
-            ),
+            peaks=tuple(self._peaks[key] for key in sorted(at) if key in self._peaks),
         )
 
     def restore(self, state: CameraEventsState) -> None:
@@ -164,18 +167,13 @@ class CameraEvents:
         self._reported_s, self._is_reported = state.reported_s, state.is_reported
         self.open = state.open
         self._detector.restore(state.detector)
-        self._peaks = {
-            (one.track, one.slot): _Peak(
-                one.slot, np.array(one.E, np.float32), one.c, one.box, one.seen
-            )
-            for one in state.peaks
-        }
+        self._peaks = {(peak.track, peak.slot): peak for peak in state.peaks}
 
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot, by the clock at the start of the connection."""
         return self._wall0 + slot / self.profile.rate
 
-    def see(
+    def observe(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
     ) -> list[RecordChange]:
         """Process the scores of a slot and return the changes.
@@ -183,35 +181,39 @@ class CameraEvents:
         Muted windows and those outside the hours change nothing.
         """
         self._switch_rules()
-        windows = blank_muted(windows, self.profile.rules)
+        rate, now_s = self.profile.rate, slot / self.profile.rate
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
-        self._forget(slot)
-        windows = self._blank_off_hours(windows)
-        self._note(windows)
-        rate = self.profile.rate
+        self._forget_before(slot - self._kept_s * rate)
+        # scores that do not count become NaN: muted windows, and those outside the hours
+        windows = rules.blank_muted(windows, self.profile.rules)
+        if self.profile.hours is not None or self.profile.zone_hours:
+            at = zip(windows.track_id.tolist(), windows.frame.tolist(), strict=True)
+            watched = np.array([self.is_watched(*key) for key in at], np.bool_)
+            windows = replace(windows, A=np.where(watched, windows.A, np.float32(np.nan)))
+        # any window above the calm level may become the peak of an event
+        for row in np.flatnonzero(self.profile.rules.calm <= windows.A).tolist():
+            key = track, frame = int(windows.track_id[row]), int(windows.frame[row])
+            E, c, seen = windows.E[row].tolist(), float(windows.c[row]), float(windows.seen[row])
+            self._peaks[key] = Peak(track, frame, tuple(E), c, self._box(*key), seen)
         found: list[RecordChange] = []
-        for change in self._detector.update(slot / rate, windows, rate):
+        for change in self._detector.update(now_s, windows, rate):
             found += self._changed(change, slot, windows)
         if self.profile.went_down:
-            for descent in went_down(self.kept, rate, size):
+            for descent in down.went_down(self.kept, rate, size):
                 if self.is_watched(descent.track, descent.last):
                     found.append(self._went_down(descent, slot))
-        if (
-            self.open is not None
-            and not self._is_reported
-            and slot / rate - self._reported_s >= UPDATE_S
-        ):
-            found.append(self._tell("update", self.open, slot))
+        # an event that goes on is reported again at times
+        is_due = not self._is_reported and now_s - self._reported_s >= UPDATE_S
+        if self.open is not None and is_due:
+            found.append(self._report("update", self.open, slot))
         return found
 
     def is_watched(self, track: int, slot: int) -> bool:
-        """Whether a person could raise an event in a slot: by the hours, and where they stand."""
+        """True if a person could raise an event in a slot: by the hours, and where they stand."""
         profile, wall = self.profile, self.wall(slot)
         if profile.hours is not None and not profile.hours.include(wall):
             return False
-        if not profile.zone_hours:
-            return True
         closed = {zone for zone, hours in profile.zone_hours.items() if not hours.include(wall)}
         return not closed or closed.isdisjoint(self._zones_of(self._box(track, slot)))
 
@@ -223,7 +225,7 @@ class CameraEvents:
         self.open = replace(self.open, why=_with_descent(why) if fell else why)
         return [("update", self.open)]
 
-    def lose(self, by: EndedBy) -> list[RecordChange]:
+    def end_open(self, by: EndedBy) -> list[RecordChange]:
         """End the open event because no more frames follow."""
         found: list[RecordChange] = []
         for change in self._detector.finish():
@@ -234,6 +236,7 @@ class CameraEvents:
         """The slot of frame 0, and the kept poses of some or all people from slot `first` on."""
         wanted = None if tracks is None else set(tracks)
         since = max(first, self.kept[0].slot if self.kept else 0)
+        # one row per pose: track, frame, joints (V, 2), confidences (V,)
         rows = [
             (pose.track_id, seen.slot - since, pose.keypoints, pose.confidence)
             for seen in self.kept
@@ -241,12 +244,11 @@ class CameraEvents:
             for pose in seen.poses
             if wanted is None or pose.track_id in wanted
         ]
-        columns = [np.array(column) for column in zip(*rows, strict=True)]
         n = self.kept[-1].slot - since + 1 if self.kept else 0
-        people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
+        people = tracks_of(*map(np.array, zip(*rows, strict=True))) if rows else ()
         return since, Clip(self.profile.camera, self.profile.rate, n, people, self.skeleton)
 
-    def _went_down(self, descent: Descent, slot: int) -> RecordChange:
+    def _went_down(self, descent: down.Descent, slot: int) -> RecordChange:
         """Raise an event whose score is the threshold, or mark the open one."""
         rate, key = self.profile.rate, (descent.track, descent.last)
         kind: ChangeKind = "new" if self.open is None else "update"
@@ -258,20 +260,20 @@ class CameraEvents:
             peak_s=descent.last / rate,
             peak_track=descent.track,
         )
-        no_energy = np.empty(0, np.float32)
-        self._peaks.setdefault(key, _Peak(descent.last, no_energy, 0.0, self._box(*key), 1.0))
+        # no window scored high: a peak without energies, which holds the box
+        self._peaks.setdefault(key, Peak(*key, (), 0.0, self._box(*key), 1.0))
         record = self._record(self._detector.insert(event), None)
         if record.label != WENT_DOWN:
             record = replace(record, label=WENT_DOWN, why=_with_descent(record.why))
         self.open = record
-        return self._tell(kind, record, slot)
+        return self._report(kind, record, slot)
 
     def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[RecordChange]:
         event = change.event
         match change.kind:
             case "new":
                 self.open = self._record(event, windows)
-                return [self._tell("new", self.open, slot)]
+                return [self._report("new", self.open, slot)]
             case "update":
                 self.open = self._record(event, windows)
                 self._is_reported = False
@@ -286,7 +288,7 @@ class CameraEvents:
         self.open = None
         return [("end", over)]
 
-    def _tell(self, kind: ChangeKind, record: Record, slot: int) -> RecordChange:
+    def _report(self, kind: ChangeKind, record: Record, slot: int) -> RecordChange:
         self._reported_s, self._is_reported = slot / self.profile.rate, True
         return kind, record
 
@@ -294,8 +296,6 @@ class CameraEvents:
         """The event in its current state; its id and start never change."""
         before, profile = self.open, self.profile
         self.peak_slot = round(event.peak_s * profile.rate)
-        peak = self._peaks.get((event.peak_track, self.peak_slot))
-        score = self._latest(event, windows)
         if before is None:
             first, track = round(event.first_s * profile.rate), event.tracks[0]
             before = Record(
@@ -314,13 +314,19 @@ class CameraEvents:
                 camera_fps=profile.rate,
                 model_fps=profile.detector.config.fps,
             )
+        # the highest current score of the people involved, or else the previous one
+        score = before.score
+        if windows is not None:
+            own = np.isin(windows.track_id, event.tracks) & ~np.isnan(windows.A)
+            score = float(windows.A[own].max()) if own.any() else score
         now = replace(
             before,
-            score=before.score if score is None else score,
+            score=score,
             top_score=event.peak,
             track_id=event.peak_track,
             tracks=event.tracks,
         )
+        peak = self._peaks.get((event.peak_track, self.peak_slot))
         if peak is None:
             return now
         zones = dict.fromkeys([*before.zones, *self._zones_of(peak.box)])
@@ -330,31 +336,8 @@ class CameraEvents:
             zones=tuple(zones),
             confidence=peak.c,
             seen=peak.seen,
-            scales=tuple(peak.E.tolist()),
+            scales=peak.E,
         )
-
-    def _latest(self, event: Event, windows: WindowScores | None) -> float | None:
-        """The highest current score of the people involved."""
-        if windows is None:
-            return None
-        own = windows.A[np.isin(windows.track_id, event.tracks) & ~np.isnan(windows.A)]
-        return float(own.max()) if len(own) else None
-
-    def _note(self, windows: WindowScores) -> None:
-        """Keep windows that may become the peak of an event."""
-        for row in np.flatnonzero(self.profile.rules.calm <= windows.A).tolist():
-            track, slot = int(windows.track_id[row]), int(windows.frame[row])
-            c, seen = float(windows.c[row]), float(windows.seen[row])
-            box = self._box(track, slot)
-            self._peaks[track, slot] = _Peak(slot, windows.E[row].copy(), c, box, seen)
-
-    def _blank_off_hours(self, windows: WindowScores) -> WindowScores:
-        """The windows; scores outside the hours are NaN, as those of muted windows."""
-        if self.profile.hours is None and not self.profile.zone_hours:
-            return windows
-        at = zip(windows.track_id.tolist(), windows.frame.tolist(), strict=True)
-        watched = np.array([self.is_watched(track, slot) for track, slot in at], np.bool_)
-        return replace(windows, A=np.where(watched, windows.A, np.float32(np.nan)))
 
     def _box(self, track: int, slot: int) -> Box | None:
         """Box of a person in a slot, or in the next one with a pose if the slot was missed."""
@@ -372,8 +355,8 @@ class CameraEvents:
         foot = (box[0] + box[2]) / 2 / self._size[0], box[3] / self._size[1]
         return [name for name, corners in self.profile.zones.items() if inside(foot, corners)]
 
-    def _forget(self, slot: int) -> None:
-        oldest = slot - self._kept_s * self.profile.rate
+    def _forget_before(self, oldest: float) -> None:
+        """Drop poses of earlier slots, and their peaks once there are many."""
         while self.kept[0].slot < oldest:
             self.kept.popleft()
         if len(self._peaks) > 1024:
@@ -393,35 +376,10 @@ def box_of(pose: Pose) -> Box:
 
 
 def inside(point: tuple[float, float], corners: Sequence[tuple[float, float]]) -> bool:
-    """Whether a polygon contains a point: a ray to the right crosses an odd number of edges."""
+    """True if a polygon contains a point: a ray to the right crosses an odd number of edges."""
     x, y = point
     odd = False
     for (x1, y1), (x2, y2) in zip(corners, [*corners[1:], corners[0]], strict=True):
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
             odd = not odd
     return odd
-
-
-@dataclass(frozen=True, slots=True)
-class PeakState:
-    """The window of a high score: track, slot, energies by scale, confidence, box, share seen."""
-
-    track: Integer
-    slot: Integer
-    E: tuple[Number, ...]
-    c: Number
-    box: tuple[Number, Number, Number, Number] | None
-    seen: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CameraEventsState:
-    """State of `CameraEvents`, without the kept poses and the windows in progress."""
-
-    epoch: Annotated[int, Meta(ge=-1, le=LARGEST - 1)]
-    wall0: Time
-    reported_s: Time
-    is_reported: bool
-    open: Record | None
-    detector: EventDetectorState
-    peaks: tuple[PeakState, ...]

@@ -34,7 +34,7 @@ class SlotPeople:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Who went down, in which slot the descent began, and the last slot with a pose."""
+    """Somebody who went down: the slot in which the descent began, and the last with a pose."""
 
     track: int
     began: int
@@ -50,11 +50,16 @@ def went_down(kept: Sequence[SlotPeople], rate: float, size: tuple[int, int]) ->
     gone, later = _gone(kept, rate)
     found = []
     for track in gone:
-        path = _Path.of(kept, track, rate)
+        path = _path(kept, track, rate)
         if path is not None and path.falls(rate) and path.ends_inside(size):
+            # a track that begins where the person was last seen may be the same person
             since = path.slots[-1] - LAPSE_S * rate
-            if not any(path.is_near(pose) for pose in _newcomers(kept, since, later)):
-                found.append(Descent(track, path.highest(rate), int(path.slots[-1])))
+            first = {one.track_id: (s.slot, one) for s in reversed(kept) for one in s.poses}
+            newcomers = [one for at, (slot, one) in first.items() if at in later and slot >= since]
+            if not any(path.is_near(pose) for pose in newcomers):
+                # the middle of the body was highest when the descent began
+                began = path.slots[-1 - int(path.middle(rate)[::-1].argmin())]
+                found.append(Descent(track, int(began), int(path.slots[-1])))
     return found
 
 
@@ -65,6 +70,7 @@ def _gone(kept: Sequence[SlotPeople], rate: float) -> tuple[list[int], set[int]]
     before = kept[-2].slot if len(kept) > 1 else now - 1
     later: set[int] = set()
     gone: list[int] = []
+    # backwards: first the people of the wait, then the slots that became old enough only now
     for seen in reversed(kept):
         if seen.slot <= before - wait:
             break
@@ -76,10 +82,13 @@ def _gone(kept: Sequence[SlotPeople], rate: float) -> tuple[list[int], set[int]]
     return gone, later
 
 
-def _newcomers(kept: Sequence[SlotPeople], since: float, later: set[int]) -> list[Pose]:
-    """First poses of the tracks that began since."""
-    first = {pose.track_id: (seen.slot, pose) for seen in reversed(kept) for pose in seen.poses}
-    return [pose for track, (slot, pose) in first.items() if track in later and slot >= since]
+def _path(kept: Sequence[SlotPeople], track: int, rate: float) -> _Path | None:
+    """The last seconds of a track; None if it is too short."""
+    rows = [(s.slot, _found(p)) for s in kept for p in s.poses if p.track_id == track]
+    rows = [row for row in rows if row[0] > rows[-1][0] - HISTORY_S * rate]
+    if len(rows) < 3 or rows[-1][0] - rows[0][0] < LEAST_S * rate:
+        return None
+    return _Path(np.array([row[0] for row in rows]), np.stack([row[1] for row in rows]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,34 +98,25 @@ class _Path:
     slots: NDArray[np.int64]
     keypoints: NDArray[np.float32]
 
-    @classmethod
-    def of(cls, kept: Sequence[SlotPeople], track: int, rate: float) -> _Path | None:
-        """The last seconds of a track; None if it is too short."""
-        rows = [(s.slot, _found(p)) for s in kept for p in s.poses if p.track_id == track]
-        rows = [row for row in rows if row[0] > rows[-1][0] - HISTORY_S * rate]
-        if len(rows) < 3 or rows[-1][0] - rows[0][0] < LEAST_S * rate:
-            return None
-        return cls(np.array([row[0] for row in rows]), np.stack([row[1] for row in rows]))
-
     @property
     def height(self) -> float:
         """The height of the body while it was upright, in pixels."""
         down = self.keypoints[..., 1]
-        tall = np.nanmax(down, axis=1) - np.nanmin(down, axis=1)
+        tall = np.nanmax(down, axis=1) - np.nanmin(down, axis=1)  # by slot, (n,)
         return max(float(np.percentile(tall, 90)), 1.0)
 
+    def middle(self, rate: float) -> NDArray[np.float32]:
+        """Distance of the middle of the body from the top, in the time before the end."""
+        lately = self.slots > self.slots[-1] - DOWN_S * rate
+        return np.asarray(np.nanmean(self.keypoints[lately, :, 1], axis=1), np.float32)
+
     def falls(self, rate: float) -> bool:
-        """Whether the middle of the body falls fast at the end."""
-        middle = self._lately(rate)
+        """True if the middle of the body falls fast at the end."""
+        middle = self.middle(rate)
         return bool((middle[-1] - middle.min()) / self.height >= LEAST_DROP)
 
-    def highest(self, rate: float) -> int:
-        """The slot in which the descent began."""
-        upwards = self._lately(rate)[::-1]
-        return int(self.slots[-1 - int(upwards.argmin())])
-
     def ends_inside(self, size: tuple[int, int]) -> bool:
-        """Whether the last pose is away from the sides and the bottom of the picture."""
+        """True if the last pose is away from the sides and the bottom of the picture."""
         width, height = size
         left = np.nanmin(self.keypoints[-1, :, 0])
         right, bottom = np.nanmax(self.keypoints[-1], axis=0)
@@ -125,14 +125,9 @@ class _Path:
         )
 
     def is_near(self, pose: Pose) -> bool:
-        """Whether somebody is where the person was last."""
+        """True if somebody is where the person was last."""
         apart = np.nanmean(_found(pose), axis=0) - np.nanmean(self.keypoints[-1], axis=0)
         return bool(np.linalg.norm(apart) < NEARBY * self.height)
-
-    def _lately(self, rate: float) -> NDArray[np.float32]:
-        """How far down the middle of the body is, in the time before the end."""
-        lately = self.slots > self.slots[-1] - DOWN_S * rate
-        return np.asarray(np.nanmean(self.keypoints[lately, :, 1], axis=1), np.float32)
 
 
 def _found(pose: Pose) -> NDArray[np.float32]:

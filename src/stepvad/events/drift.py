@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -60,7 +60,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How recent footage differs from that of calibration."""
+    """The difference of recent footage from that of calibration."""
 
     p: float
     """Probability of a difference this large if nothing has changed."""
@@ -69,126 +69,128 @@ class Drift:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is time to calibrate again."""
+        """True if it is time to calibrate again."""
         return self.p < SURE
 
 
-def look(
+def score_with_stats(
     detector: Detector, clip: Clip, fps: float, *, report: Report = silent
 ) -> tuple[Scores, BlockStats]:
     """Score a clip and compute its block statistics."""
-    seen = _Seen(detector)
-    scores = score_clip(clip, detector.config, detector.skeleton, seen.score_windows, report=report)
-    return scores, seen.looks(scores.windows, fps)
+    config = detector.config
+    components = 0 if config.views else min(COMPONENTS, config.K)
+    names = ["score", "confidence", *(view.view_name for view in config.views)]
+    if not config.views:
+        names += [f"energy {i}" for i in range(1, config.L + 1)]
+        names += [f"component {k}" for k in range(1, components + 1)]
+        names += [f"spread of component {k}" for k in range(1, components + 1)]
+        names += ["jitter of joints"]
+    first_square = len(names) if config.views else 2 + config.L + components
+    parts = [np.empty((0, len(names) - 2 - config.columns))]
+
+    def score_windows(windows: Windows) -> WindowScores:
+        """Score windows; collect their positions in PC-space and the jitter of their joints."""
+        if config.views:
+            parts.append(np.empty((len(windows), 0)))
+        else:
+            pi_x = detector.model.space.project(windows.x)[:, :components].astype(np.float64)
+            shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
+            jitter = np.square(shaking, dtype=np.float64).mean(axis=(1, 2, 3))
+            parts.append(np.column_stack([pi_x, np.square(pi_x), jitter]))
+        return detector.score_windows(windows)
+
+    scores = score_clip(clip, config, detector.skeleton, score_windows, report=report)
+    windows = scores.windows
+    each = np.column_stack([windows.A, windows.c, windows.E, np.concatenate(parts)])  # (N, D)
+    block = (windows.frame / fps // BLOCK_S).astype(np.int64)
+    rows = [
+        each[block == number].mean(axis=0)
+        for number, count in zip(*np.unique(block, return_counts=True), strict=True)
+        if count >= FEWEST_WINDOWS
+    ]
+    values = np.array(rows).reshape(len(rows), len(names))
+    # squares, which vary by orders of magnitude, as logarithms
+    values[:, first_square:] = np.log(np.maximum(values[:, first_square:], 1e-12))
+    return scores, BlockStats(tuple(names), values)
+
+
+class _Measure:
+    """The distance between means of footage, in the deviations of some of its blocks.
+
+    Two sizes: the largest difference of any statistic, and the norm of the difference after
+    decorrelation, which emphasises directions in which blocks hardly differ.
+    """
+
+    def __init__(self, blocks: BlockStats) -> None:
+        self._names = blocks.names
+        self.mean = blocks.values.mean(axis=0)
+        deviation = blocks.values.std(axis=0)
+        self._deviation = np.where(deviation > 0, deviation, 1.0)
+        # columns turn standardised statistics into directions of nearly equal variance, (D, D)
+        width, turn = np.linalg.eigh(np.cov(self.standardise(blocks.values).T))
+        self._whitening = turn / np.sqrt(width + LEAST_VARIANCE)
+
+    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Statistics `(n, D)` as deviations from the mean."""
+        return (values - self.mean) / self._deviation
+
+    def sizes(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Both sizes of standardised differences `(n, D)`, `(n, 2)`."""
+        together = np.sqrt(np.square(differences @ self._whitening).sum(axis=1))
+        return np.column_stack([np.abs(differences).max(axis=1), together])
+
+    def changes(self, before: NDArray[np.float64], now: NDArray[np.float64]) -> tuple[Shift, ...]:
+        """Every statistic in two means, the largest change first."""
+        columns = before, now, (now - before) / self._deviation
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        shifts = [Shift(name, *row) for name, row in zip(self._names, rows, strict=True)]
+        return tuple(sorted(shifts, key=lambda change: -abs(change.size)))
 
 
 def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
     """Test whether footage has changed, and report what has.
 
-    A permutation test of two measures: the largest difference of any statistic, and the sum of
-    squared differences after decorrelation, which emphasises directions in which blocks hardly
-    differ. The rarer of the two is compared with that of randomly assigned blocks, so neither many
-    statistics nor two measures make a false alarm more likely.
+    A permutation test of both sizes of the difference. The rarer of the two is compared with that
+    of randomly assigned blocks, so neither many statistics nor two sizes make a false alarm more
+    likely.
     """
-    for words, looks in (("calibration", before), ("recent footage", now)):
-        if len(looks) < FEWEST_BLOCKS:
+    for words, stats in (("calibration", before), ("recent footage", now)):
+        if len(stats) < FEWEST_BLOCKS:
             raise DataError(
                 f"{words}: expected at least {FEWEST_BLOCKS} blocks of {BLOCK_S:g} seconds with "
-                f"people, got {len(looks)}",
+                f"people, got {len(stats)}",
                 hint="give more footage",
             )
-    every = np.concatenate([before.values, now.values])
-    deviation = every.std(axis=0)
-    z = (every - every.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    every = BlockStats.join([before, now])
+    measure = _Measure(every)
     rng = np.random.default_rng(seed)
-    order = np.arange(len(z))[::-1]  # the true assignment first: recent blocks are the last
-    dealt = np.stack([order, *(rng.permutation(len(z)) for _ in range(PERMUTATIONS))]) < len(now)
-    weights = np.where(dealt, 1 / len(now), -1 / len(before))
-    largest = np.abs(weights @ z).max(axis=1)
-    together = np.square(weights @ _evened(z)).sum(axis=1)
-    rarest = np.minimum(_rarity(largest), _rarity(together))
-    sizes = weights[0] @ z
-    means = before.values.mean(axis=0), now.values.mean(axis=0)
-    changes = [
-        Shift(name, float(was), float(is_), float(size))
-        for name, was, is_, size in zip(before.names, *means, sizes, strict=True)
-    ]
-    changes.sort(key=lambda change: -abs(change.size))
-    return Drift(float((rarest <= rarest[0]).mean()), tuple(changes))
+    # which blocks are called recent, (P, B): the true assignment first, the last blocks
+    order = np.arange(len(every))[::-1]
+    permutations = [order, *(rng.permutation(len(every)) for _ in range(PERMUTATIONS))]
+    is_recent = np.stack(permutations) < len(now)
+    # weights that give the mean of the recent blocks minus that of the others, (P, B)
+    weights = np.where(is_recent, 1 / len(now), -1 / len(before))
+    sizes = measure.sizes(weights @ measure.standardise(every.values))
+    rarest = np.minimum(*(_p_values(size) for size in sizes.T))
+    p = float((rarest <= rarest[0]).mean())
+    return Drift(p, measure.changes(before.values.mean(axis=0), now.values.mean(axis=0)))
 
 
-def _evened(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Decorrelate the statistics of blocks and scale them to nearly equal variance."""
-    width, turn = np.linalg.eigh(np.cov(z.T))
-    return np.asarray(z @ turn / np.sqrt(width + LEAST_VARIANCE))
-
-
-def _rarity(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _p_values(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Fraction of assignments with a difference at least as large as each one's."""
     return (len(sizes) - np.searchsorted(np.sort(sizes), sizes - 1e-9)) / len(sizes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """Statistics of windows, collected while a clip is scored."""
-
-    detector: Detector
-    parts: list[NDArray[np.float64]] = field(default_factory=list)
-
-    @property
-    def components(self) -> int:
-        return min(COMPONENTS, self.detector.config.K)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What is known of a window beside its score: noise scales and PC-space, or views."""
-        config, K = self.detector.config, self.components
-        if config.views:
-            return tuple(view.view_name for view in config.views)
-        return (
-            *(f"energy {i}" for i in range(1, config.L + 1)),
-            *(f"component {k}" for k in range(1, K + 1)),
-            *(f"spread of component {k}" for k in range(1, K + 1)),
-            "jitter of joints",
-        )
-
-    def score_windows(self, windows: Windows) -> WindowScores:
-        """Score windows; collect their positions in PC-space and the jitter of their joints."""
-        if self.detector.config.views:
-            return self.detector.score_windows(windows)
-        pi_x = self.detector.model.space.project(windows.x)
-        first = pi_x[:, : self.components].astype(np.float64)
-        shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
-        jitter = np.square(shaking, dtype=np.float64).mean(axis=(1, 2, 3))
-        self.parts.append(np.column_stack([first, np.square(first), jitter]))
-        return self.detector.score_windows(windows)
-
-    def looks(self, windows: WindowScores, fps: float) -> BlockStats:
-        """Means over blocks, with squares as logarithms."""
-        config, names = self.detector.config, ("score", "confidence", *self.columns)
-        nothing = np.empty((len(windows), len(names) - 2 - config.columns))
-        kept = np.concatenate(self.parts) if self.parts else nothing
-        each = np.column_stack([windows.A, windows.c, windows.E, kept])
-        block = (windows.frame / fps // BLOCK_S).astype(np.int64)
-        rows = [
-            each[block == number].mean(axis=0)
-            for number, count in zip(*np.unique(block, return_counts=True), strict=True)
-            if count >= FEWEST_WINDOWS
-        ]
-        values = np.array(rows).reshape(len(rows), len(names))
-        squares = slice(2 + config.columns + (0 if config.views else self.components), None)
-        values[:, squares] = np.log(np.maximum(values[:, squares], 1e-12))
-        return BlockStats(names, values)
-
-
-LOOK_EVERY_S = 120.0
-"""Interval between looks at a watched camera, one block each."""
-SPAN_LOOKS = 60
-"""Looks per span, each judged once: two hours with people."""
+BLOCK_EVERY_S = 120.0
+"""Interval between the blocks that a watched camera is judged by."""
+SPAN_BLOCKS = 60
+"""Blocks per span, each judged once: two hours with people."""
 FEWEST_SPANS = 4
 """A calibration with fewer spans does not show how much spans of two hours vary."""
 SPANS_PER_YEAR = 365 * 12
 """Spans per year of a camera that sees people day and night."""
+STRIDE = round(BLOCK_EVERY_S / BLOCK_S)
+"""Blocks of the calibration from one block of a watched camera to the next."""
 
 
 class DriftMonitor:
@@ -203,25 +205,20 @@ class DriftMonitor:
     """
 
     def __init__(self, before: BlockStats) -> None:
-        self._names = before.names
         self.spans = span_count(before)
         if self.spans < FEWEST_SPANS:
-            hours = FEWEST_SPANS * SPAN_LOOKS * LOOK_EVERY_S / 3600
+            hours = FEWEST_SPANS * SPAN_BLOCKS * BLOCK_EVERY_S / 3600
             got = len(before) * BLOCK_S / 3600
             raise DataError(
                 f"calibration: expected at least {hours:g} hours with people, got {got:.1f}",
                 hint="calibrate with days of footage",
             )
         self.needed = spans_needed(self.spans)
-        self._mean = before.values.mean(axis=0)
-        deviation = before.values.std(axis=0)
-        self._deviation = np.where(deviation > 0, deviation, 1.0)
-        z = (before.values - self._mean) / self._deviation
-        width, turn = np.linalg.eigh(np.cov(z.T))
-        self._evened = turn / np.sqrt(width + LEAST_VARIANCE)
-        apart = self._apart(self._calibrated_spans(z))
-        self._usual = np.median(apart, axis=0)
-        self._bar = float((apart / self._usual).max())
+        self._measure = _Measure(before)
+        sizes = self._measure.sizes(_spans_apart(self._measure.standardise(before.values)))
+        # both sizes relative to their usual value, so that the larger one counts
+        self._usual = np.median(sizes, axis=0)
+        self._bar = float((sizes / self._usual).max())
         self._waiting: list[NDArray[np.float64]] = []
         self._latest: NDArray[np.float64] | None = None
         self.spans_seen = 0
@@ -229,62 +226,52 @@ class DriftMonitor:
 
     @property
     def has_changed(self) -> bool:
-        """Whether enough spans in a row are outliers."""
+        """True if enough spans in a row are outliers."""
         return self.in_a_row >= self.needed
 
     @property
     def missing(self) -> int:
-        """Looks until the next span is judged."""
-        return SPAN_LOOKS - len(self._waiting)
+        """Blocks until the next span is judged."""
+        return SPAN_BLOCKS - len(self._waiting)
 
-    def add(self, looks: BlockStats) -> None:
-        """Add looks as they arrive; every `SPAN_LOOKS` of them are judged once."""
-        for row in looks.values:
+    def observe(self, blocks: BlockStats) -> None:
+        """Take blocks as they arrive; every `SPAN_BLOCKS` of them are judged once."""
+        for row in blocks.values:
             self._waiting.append(row)
             if not self.missing:
                 self._latest = np.mean(self._waiting, axis=0)
                 self._waiting = []
                 self.spans_seen += 1
-                apart = self._apart((self._latest - self._mean)[None] / self._deviation)
-                is_outlier = float((apart / self._usual).max()) > self._bar
+                sizes = self._measure.sizes(self._measure.standardise(self._latest[None]))
+                is_outlier = float((sizes / self._usual).max()) > self._bar
                 self.in_a_row = self.in_a_row + 1 if is_outlier else 0
 
     def changes(self) -> tuple[Shift, ...]:
         """Every statistic in the calibration and in the latest span, the largest change first."""
         if self._latest is None:
             return ()
-        sizes = (self._latest - self._mean) / self._deviation
-        columns = (self._names, self._mean, self._latest, sizes)
-        found = [
-            Shift(name, float(was), float(now), float(size))
-            for name, was, now, size in zip(*columns, strict=True)
-        ]
-        return tuple(sorted(found, key=lambda change: -abs(change.size)))
+        return self._measure.changes(self._measure.mean, self._latest)
 
-    def _calibrated_spans(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean of each span of the calibration minus that of the rest, `(n, D)`.
 
-        Spans overlap, starting every quarter of a span, and hold as many looks, as far apart, as
-        those of a watched camera.
-        """
-        stride, length = _stride(), SPAN_LOOKS * _stride()
-        total, n = z.sum(axis=0), len(z)
-        rows = []
-        for first in range(0, n - length + 1, length // 4):
-            inside = z[first : first + length]
-            rest = (total - inside.sum(axis=0)) / (n - length)
-            rows += [inside[phase::stride].mean(axis=0) - rest for phase in range(stride)]
-        return np.array(rows)
+def _spans_apart(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of each span of the calibration minus that of the rest, `(n, D)`.
 
-    def _apart(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Two sizes of each difference: the largest statistic, and the norm after decorrelation."""
-        together = np.sqrt(np.square(differences @ self._evened).sum(axis=1))
-        return np.column_stack([np.abs(differences).max(axis=1), together])
+    Spans overlap, starting every quarter of a span, and hold as many blocks, as far apart, as
+    those of a watched camera.
+    """
+    length = SPAN_BLOCKS * STRIDE
+    total, n = z.sum(axis=0), len(z)
+    rows = []
+    for first in range(0, n - length + 1, length // 4):
+        inside = z[first : first + length]
+        rest = (total - inside.sum(axis=0)) / (n - length)
+        rows += [inside[phase::STRIDE].mean(axis=0) - rest for phase in range(STRIDE)]
+    return np.array(rows)
 
 
 def span_count(before: BlockStats) -> int:
     """Number of disjoint spans of two hours in a calibration."""
-    return len(before) // (SPAN_LOOKS * _stride())
+    return len(before) // (SPAN_BLOCKS * STRIDE)
 
 
 def spans_needed(spans: int) -> int:
@@ -293,8 +280,3 @@ def spans_needed(spans: int) -> int:
     while comb(spans + needed, needed) < SPANS_PER_YEAR:
         needed += 1
     return needed
-
-
-def _stride() -> int:
-    """Blocks of the calibration from one look of a watched camera to the next."""
-    return round(LOOK_EVERY_S / BLOCK_S)

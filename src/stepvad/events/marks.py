@@ -14,7 +14,8 @@ from stepvad.codec import Number, decode, encode
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.events.calibration import Calibration, from_counts
-from stepvad.events.rules import Event, Rules, clip_event_id, events_in
+from stepvad.events.record import clip_event_id
+from stepvad.events.rules import Event, Rules, find_events
 from stepvad.events.threshold import Marked
 from stepvad.files import replacing
 from stepvad.formats import file_stem, write_clip
@@ -46,7 +47,7 @@ def recalibrate(before: Calibration, marks: Marks) -> Calibration:
         rules=before.rules,
         marked=marked | dict(marks.normal),
     )
-    return replace(after, looks=before.looks, rates=before.rates)
+    return replace(after, block_stats=before.block_stats, rates=before.rates)
 
 
 SHARE = 0.05
@@ -119,7 +120,7 @@ class FoundWith:
     camera: str | None = None
 
     @classmethod
-    def of(
+    def from_paths(
         cls, model: Path, sha256: str, poses: Sequence[Path], *, camera: str | None = None
     ) -> FoundWith:
         """Resolve the paths, so that they hold wherever the lines are read."""
@@ -143,7 +144,7 @@ def found_events(
             model_sha256=origin.model_sha256,
             **asdict(event),
         )
-        for event in events_in(scores.windows, fps, rules, clip)
+        for event in find_events(clip, scores, rules, fps=fps)
     ]
 
 

@@ -11,22 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, get_args
+from typing import Any, Literal, Protocol, TextIO, get_args
 from urllib.parse import quote
 
 from stepvad.codec import Integer, to_plain
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.rules import ChangeKind
-
-if TYPE_CHECKING:
-    from stepvad.events.rules import ChangeKind
+from stepvad.events.rules import ChangeKind, Event
 
 Severity = Literal["alert", "detection"]
 EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
 Box = tuple[float, float, float, float]
 
 _NUMBERS = ("score", "top_score", "start_time", "confidence", "seen", "threshold")
-_COUNTS = ("track_id", "epoch", "frame_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,63 +73,54 @@ class Record:
 
     def __post_init__(self) -> None:
         """Convert array values to plain ones and reject invalid events."""
-        for names, kind in ((_NUMBERS, float), (_COUNTS, int)):
-            for name in names:
-                object.__setattr__(self, name, kind(getattr(self, name)))
-        object.__setattr__(self, "zones", tuple(map(str, self.zones)))
-        object.__setattr__(self, "tracks", tuple(map(int, self.tracks)))
-        object.__setattr__(self, "scales", tuple(map(float, self.scales)))
-        for name in ("end_time", "camera_fps", "model_fps"):
+        for name in (*_NUMBERS, "end_time", "camera_fps", "model_fps"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, float(getattr(self, name)))
-        if self.box is not None:
-            object.__setattr__(self, "box", tuple(map(float, self.box)))
-        self._check()
-        object.__setattr__(self, "doubt", interpolated(self.seen))
-
-    def _check(self) -> None:
+        for name in ("track_id", "epoch", "frame_seq"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        for name, kind in (("zones", str), ("tracks", int), ("scales", float), ("box", float)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
         for name in ("id", "camera", "label"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value):
                 raise DataError(f"event: expected a text as {name}, got {value!r}")
+        if problem := self._problem():
+            raise DataError(f"event {self.id}: {problem}")
+        # derived, so that the same words are stored, sent and shown
+        percent = round(100 * (1 - self.seen))
+        doubt = f"{percent} % of the poses were interpolated" if percent > 0 else None
+        object.__setattr__(self, "doubt", doubt)
+
+    def _problem(self) -> str | None:
+        """The first field that is not as expected, in words; None if the event is valid."""
         numbers = [getattr(self, name) for name in _NUMBERS]
         numbers += [*self.scales, *(self.box or ()), self.end_time or 0.0]
         if not all(map(math.isfinite, numbers)):
-            raise DataError(f"event {self.id}: expected finite numbers, got NaN or infinity")
+            return "expected finite numbers, got NaN or infinity"
         if self.box is not None and len(self.box) != 4:
-            raise DataError(f"event {self.id}: expected a box of 4 numbers, got {len(self.box)}")
+            return f"expected a box of 4 numbers, got {len(self.box)}"
         for name in ("camera_fps", "model_fps"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise DataError(f"event {self.id}: expected a rate above 0 as {name}, got {value}")
+                return f"expected a rate above 0 as {name}, got {value}"
         if self.severity not in get_args(Severity):
-            raise DataError(
-                f"event {self.id}: expected severity alert or detection, got {self.severity!r}"
-            )
-        if self.ended_by is not None and self.ended_by not in get_args(EndedBy):
-            raise DataError(
-                f"event {self.id}: expected ended_by as one of {', '.join(get_args(EndedBy))}, "
-                f"got {self.ended_by!r}"
-            )
+            return f"expected severity {' or '.join(get_args(Severity))}, got {self.severity!r}"
+        if self.ended_by not in (None, *get_args(EndedBy)):
+            some = ", ".join(get_args(EndedBy))
+            return f"expected ended_by as one of {some}, got {self.ended_by!r}"
         if (self.end_time is None) != (self.ended_by is None):
-            raise DataError(
-                f"event {self.id}: expected both end_time and ended_by or neither, got one"
-            )
+            return "expected both end_time and ended_by or neither, got one"
+        return None
 
     @property
     def is_open(self) -> bool:
-        """Whether the event has not ended."""
+        """True until the event has ended."""
         return self.end_time is None
 
     def ended(self, by: EndedBy, time: float) -> Record:
         """The same event, ended; it never ends before it starts."""
         return replace(self, end_time=max(time, self.start_time), ended_by=by)
-
-
-def interpolated(seen: float) -> str | None:
-    """The share of interpolated poses in words; None if it rounds to nothing."""
-    percent = round(100 * (1 - seen))
-    return f"{percent} % of the poses were interpolated" if percent > 0 else None
 
 
 def camera_key(camera: str) -> str:
@@ -144,6 +131,11 @@ def camera_key(camera: str) -> str:
 def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
     """A reproducible id of the event that this person started in this frame."""
     return f"{camera_key(camera)}-{int(epoch)}-{int(track)}-{int(frame)}"
+
+
+def clip_event_id(place: str, event: Event, fps: float) -> str:
+    """A stable id of an event of a clip: place, the track that started it, and the first frame."""
+    return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +208,7 @@ class Search:
 
     @property
     def is_seen(self) -> bool | None:
-        """Whether somebody must have seen the event; None if that does not matter."""
+        """True if somebody must have seen the event; None if that does not matter."""
         return {"to_review": False, "reviewed": True}.get(self.review or "")
 
     @property
@@ -257,7 +249,7 @@ class Inventory:
 
     @property
     def has_drawings(self) -> bool:
-        """Whether something made of pixels is stored."""
+        """True if something made of pixels is stored."""
         return any(one.what == DRAWINGS for one in self.kept)
 
 
@@ -349,16 +341,13 @@ def by_week(events: Iterable[Record], reviews: Mapping[str, Review]) -> list[Wee
         key = monday_of(event.start_time), event.camera
         marks.setdefault(key, []).append(review.mark if review else None)
     by_camera = sorted(marks, key=lambda key: key[1])
-    return [
-        _week(camera, week, marks[week, camera])
-        for week, camera in sorted(by_camera, key=lambda key: key[0], reverse=True)
-    ]
-
-
-def _week(camera: str, week: str, marks: list[Mark | None]) -> WeekOfAlerts:
-    right, normal, unjudged = (marks.count(one) for one in ("right", "normal", None))
-    precision = right / (right + normal) if right + normal else None
-    return WeekOfAlerts(camera, week, len(marks), right, normal, unjudged, precision)
+    weeks = []
+    for week, camera in sorted(by_camera, key=lambda key: key[0], reverse=True):
+        own = marks[week, camera]
+        right, normal, unjudged = (own.count(one) for one in ("right", "normal", None))
+        precision = right / (right + normal) if right + normal else None
+        weeks.append(WeekOfAlerts(camera, week, len(own), right, normal, unjudged, precision))
+    return weeks
 
 
 def monday_of(unix: float) -> str:
@@ -418,9 +407,7 @@ def write_events(events: Iterable[dict[str, Any]], format: TableFormat, file: Te
 
 
 def _cell(value: Any) -> Any:
-    """A value for one cell; text that a spreadsheet would run as a formula is quoted."""
     if isinstance(value, list):
         return " ".join(map(str, value))
-    if isinstance(value, str) and value[:1] in "=+-@\t\r":
-        return f"'{value}"
-    return value
+    # a spreadsheet would run such a text as a formula: quote it
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value

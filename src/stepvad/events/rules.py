@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -25,9 +27,6 @@ LATE_S = 60.0
 LATEST_S = 1e12
 """Upper bound for times in untrusted data, by any clock."""
 Time = Annotated[float, Meta(ge=-LATEST_S, le=LATEST_S)]
-
-ROUNDING = 1e-6
-"""Tolerance of shares of poses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class Rules:
 
     def muted(self, windows: WindowScores) -> NDArray[np.bool_]:
         """Windows with too many interpolated poses to count for events, `(N,)`."""
-        return windows.seen < 1 - self.max_interpolated - ROUNDING
+        return windows.seen < 1 - self.max_interpolated - 1e-6  # shares are rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ class EventDetector:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event is open and nobody is above the threshold: low scores change nothing."""
+        """True if no event is open and nobody is above the threshold: low scores change nothing."""
         return self._open is None and not self._alarmed
 
     def state(self) -> EventDetectorState:
@@ -146,17 +145,13 @@ class EventDetector:
         Windows of frames in which a person was missed arrive late; an event that had ended by the
         previous frame stays ended.
         """
-        changes = [*self.pass_time(now_s - 1 / fps)]
         windows = blank_muted(windows, self.rules)
+        # by time, then by person, as the windows of a finished clip are sorted
         order = np.lexsort((windows.track_id, windows.frame))
-        for track, frame, score in zip(
-            windows.track_id[order].tolist(),
-            windows.frame[order].tolist(),
-            windows.A[order].tolist(),
-            strict=True,
-        ):
-            changes += self.see(track, frame / fps, score)
-        changes += self.pass_time(now_s)
+        columns = (windows.track_id, windows.frame / fps, windows.A)
+        arrived = zip(*(column[order].tolist() for column in columns), strict=True)
+        changes = [*self.step(now_s - 1 / fps, arrived), *self._pass_time(now_s)]
+        # no window can arrive any more that joins these candidates
         self._alarmed = {
             track: event
             for track, event in self._alarmed.items()
@@ -164,16 +159,27 @@ class EventDetector:
         }
         return changes
 
-    def see(self, track: int, time_s: float, score: float) -> Iterator[Change]:
+    def step(
+        self, before_s: float, arrived: Iterable[tuple[int, float, float]]
+    ) -> Iterator[Change]:
+        """Process the track, time and score of windows that arrived after `before_s`."""
+        yield from self._pass_time(before_s)
+        for track, time_s, score in arrived:
+            yield from self._observe(track, time_s, score)
+
+    def _observe(self, track: int, time_s: float, score: float) -> Iterator[Change]:
         """Process one score and yield the changes; NaN is that of a muted window."""
-        if np.isnan(score):
-            self._lose_sight(track)
+        if math.isnan(score):
+            # a muted window neither calms a person nor counts; before an event, they start anew
+            candidate = self._alarmed.get(track)
+            if candidate is not None and not self._lasts(candidate):
+                del self._alarmed[track]
             return
         candidate = self._candidate(track, time_s, score)
         if candidate is None or not self._lasts(candidate):
             return
-        if self._open is not None:
-            yield from self.pass_time(time_s)
+        # the event may have ended before this late window
+        yield from self._pass_time(time_s)
         before, now = self._open, self.insert(candidate)
         if before is None:
             yield Change("new", now)
@@ -185,7 +191,7 @@ class EventDetector:
         self._open = event if self._open is None else self._open.joined(event)
         return self._open
 
-    def pass_time(self, now_s: float) -> Iterator[Change]:
+    def _pass_time(self, now_s: float) -> Iterator[Change]:
         """End the open event if it has been silent for long enough."""
         if self._open is not None and self._is_past(self._open, now_s):
             yield from self.finish()
@@ -194,6 +200,7 @@ class EventDetector:
         """End the open event; people who continue in late windows start a new one."""
         if self._open is not None:
             over, self._open = self._open, None
+            # a candidate that is part of the event ends with it, unless it began later
             self._alarmed = {
                 track: candidate
                 for track, candidate in self._alarmed.items()
@@ -202,18 +209,12 @@ class EventDetector:
             yield Change("end", over)
 
     def _is_past(self, event: Event, now_s: float) -> bool:
-        """Whether it is too late now for anything to join the event."""
+        """True if it is too late now for anything to join the event."""
         return now_s - event.last_s > self.rules.gap_s + SLACK_S
 
     def _lasts(self, event: Event) -> bool:
-        """Whether a person was above the threshold for long enough."""
+        """True if a person was above the threshold for long enough."""
         return event.last_s - event.first_s >= self.rules.min_s - SLACK_S
-
-    def _lose_sight(self, track: int) -> None:
-        """A muted window neither calms a person nor counts; before an event, it starts anew."""
-        candidate = self._alarmed.get(track)
-        if candidate is not None and not self._lasts(candidate):
-            del self._alarmed[track]
 
     def _candidate(self, track: int, time_s: float, score: float) -> Event | None:
         """The person's candidate event since passing the threshold; None if calm."""
@@ -232,11 +233,6 @@ class EventDetector:
         )
         self._alarmed[track] = now if before is None else before.joined(now)
         return self._alarmed[track]
-
-
-def clip_event_id(place: str, event: Event, fps: float) -> str:
-    """A stable id of an event: its place, the track that started it, and the first frame."""
-    return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 
 
 def find_events(
@@ -266,28 +262,23 @@ def events_in(
 def changes_of(
     windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None
 ) -> Iterator[tuple[float, Change]]:
-    """Yield the changes of events that `find` sees, and when each is known, in seconds."""
+    """Yield the changes of the events of a clip, and when each is known, in seconds."""
     detector = EventDetector(rules)
-    some = that_matter(windows, rules)
-    arrival = some.frame if clip is None else _arrivals(some, clip)
+    some = relevant(windows, rules)
+    # the frame at which a stream returns each window, that of the person's next pose, (n,)
+    arrival = some.frame.copy()
+    for track in () if clip is None else clip.tracks:
+        own = some.track_id == track.id
+        arrival[own] = track.frames[np.searchsorted(track.frames, some.frame[own])]
+    # windows in the order in which they arrive, and by time and person within a frame
     order = np.lexsort((some.track_id, some.frame, arrival))
-    columns = (some.track_id, some.frame / fps, some.A, arrival)
-    latest = -1
-    for track, time_s, score, now in zip(*(c[order].tolist() for c in columns), strict=True):
-        if now > latest:
-            yield from ((now / fps, change) for change in detector.pass_time((now - 1) / fps))
-            latest = now
-        yield from ((now / fps, change) for change in detector.see(track, time_s, score))
-    yield from ((latest / fps, change) for change in detector.finish())
-
-
-def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
-    """The frame at which a stream returns each window: that of the person's next pose."""
-    arrival = windows.frame.copy()
-    for track in clip.tracks:
-        own = windows.track_id == track.id
-        arrival[own] = track.frames[np.searchsorted(track.frames, windows.frame[own])]
-    return arrival
+    columns = (arrival, some.track_id, some.frame / fps, some.A)
+    rows = zip(*(column[order].tolist() for column in columns), strict=True)
+    now = -1
+    for now, group in groupby(rows, key=lambda row: row[0]):
+        arrived = ((track, time_s, score) for _, track, time_s, score in group)
+        yield from ((now / fps, change) for change in detector.step((now - 1) / fps, arrived))
+    yield from ((now / fps, change) for change in detector.finish())
 
 
 def without_muted(windows: WindowScores, rules: Rules) -> WindowScores:
@@ -304,18 +295,20 @@ def blank_muted(windows: WindowScores, rules: Rules) -> WindowScores:
     return replace(windows, A=np.where(muted, np.float32(np.nan), windows.A))
 
 
-def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
+def relevant(windows: WindowScores, rules: Rules) -> WindowScores:
     """Scores above the calm level and those right after them, sorted by time, muted ones NaN.
 
     They yield the same events as all scores, at this threshold and at any higher one.
     """
     windows = blank_muted(windows, rules)
+    # windows of one person after another, each in time, (N,)
     by_track = np.lexsort((windows.frame, windows.track_id))
     score, track_id = windows.A[by_track], windows.track_id[by_track]
     above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= score
     # the row of the latest window that is not muted, before each window; -1 if there is none
     rows = np.where(np.isnan(score), -1, np.arange(len(score)))
     latest = np.concatenate(([-1], np.maximum.accumulate(rows)))[:-1]
+    # the first window of the same person after a high one ends that person's alarm
     follows = (latest >= 0) & above[latest] & (track_id[latest] == track_id)
     kept = by_track[above | follows]
     return windows.part(kept[np.lexsort((windows.track_id[kept], windows.frame[kept]))])
@@ -337,27 +330,27 @@ class WatchHours:
     @classmethod
     def parse(cls, hours: Sequence[str]) -> Self:
         """Parse spans such as `08:00-18:00`."""
-        return cls(tuple(_span(one) for one in hours))
+        return cls(tuple(_minutes(one) for one in hours))
 
     def include(self, wall: float) -> bool:
-        """Whether a Unix time is in one of the spans, by the clock on the wall."""
+        """True if a Unix time is in one of the spans, by the clock on the wall."""
         local = time.localtime(wall)
         now = 60 * local.tm_hour + local.tm_min
+        # a span that goes over midnight is what lies outside the hours between its ends
         return any(
             first <= now < last if first < last else now >= first or now < last
             for first, last in self.spans
         )
 
 
-def _span(text: str) -> tuple[int, int]:
-    found = _SPAN.fullmatch(text)
-    numbers = [int(part) for part in found.groups()] if found else []
-    first, last = (
-        (60 * numbers[0] + numbers[1], 60 * numbers[2] + numbers[3]) if found else (-1, -1)
+def _minutes(text: str) -> tuple[int, int]:
+    """Parse one span into the minutes since midnight at which it begins and ends."""
+    if found := _SPAN.fullmatch(text):
+        hour, minute, last_hour, last_minute = map(int, found.groups())
+        first, last = 60 * hour + minute, 60 * last_hour + last_minute
+        if first < DAY_MIN and last <= DAY_MIN and first != last:
+            return first, last
+    raise ConfigError(
+        f"expected hours as HH:MM-HH:MM, got {text!r}",
+        hint='such as "08:00-18:00", or "22:00-06:00" over midnight; "00:00-24:00" is all day',
     )
-    if not (0 <= first < DAY_MIN and 0 <= last <= DAY_MIN and first != last):
-        raise ConfigError(
-            f"expected hours as HH:MM-HH:MM, got {text!r}",
-            hint='such as "08:00-18:00", or "22:00-06:00" over midnight; "00:00-24:00" is all day',
-        )
-    return first, last

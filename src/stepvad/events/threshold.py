@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +14,7 @@ from scipy.stats import chi2
 
 from stepvad.codec import Integer, Number, Positive
 from stepvad.errors import ConfigError, DataError
-from stepvad.events.rules import Rules, events_in, that_matter
+from stepvad.events.rules import Rules, events_in, relevant, without_muted
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 
@@ -25,8 +26,6 @@ HOW: Mapping[How, str] = {
 }
 BEYOND = 10.0
 """The tail supports rates down to one event in this many times the hours of footage."""
-GUESSED = 5
-"""Minimum number of events for a guess at the tail; a promise takes `FEWEST`."""
 MARGIN = 1.25
 """Without a tail, a provisional threshold is this many times the highest score."""
 
@@ -44,7 +43,7 @@ class Threshold:
     confidence: Number
     """Confidence level of the promise."""
     how: How
-    """Whether the footage itself supports the promise, its tail was extrapolated, or neither."""
+    """The evidence: the footage itself, its extrapolated tail, or not enough for a promise."""
     hours: Positive
     """Hours of footage behind it."""
     events: Integer
@@ -54,7 +53,7 @@ class Threshold:
 
     @property
     def is_promised(self) -> bool:
-        """Whether it carries a promise."""
+        """True if it carries a promise."""
         return self.how != "provisional"
 
     @property
@@ -72,57 +71,58 @@ def threshold_for(
     counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
 ) -> Threshold:
     """The lowest threshold for which the footage supports the rate; raises if there is none."""
-    _check(alerts_per_hour, confidence)
+    _check_promise(alerts_per_hour, confidence)
     base = base_level(counted)
-    counts = _by_counting(counted, alerts_per_hour, confidence, base)
-    if counts is None:
+    how: How = "counted"
+    value = _by_counting(counted, alerts_per_hour, confidence, base)
+    if value is None:
+        # the upper bound of the thresholds at which the tails leave this rate
         _check_reach(counted, alerts_per_hour, base)
-        far = Tails.of(counted, base, seed=seed).thresholds(alerts_per_hour)
-    value = float(np.quantile(far, confidence)) if counts is None else counts
-    return Threshold(
-        value=value,
-        alerts_per_hour=alerts_per_hour,
-        confidence=confidence,
-        how="tail" if counts is None else "counted",
-        hours=counted.total_hours,
-        events=counted.at(value),
-        rate=_interval(counted, value, base, seed),
-    )
+        far = Tails.sample(counted, base, seed=seed).thresholds(alerts_per_hour)
+        value, how = float(np.quantile(far, confidence)), "tail"
+    return _threshold(counted, value, alerts_per_hour, confidence, how, seed)
 
 
 def threshold_or_guess(
     counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
 ) -> Threshold:
-    """The promised threshold, or a provisional one from however little footage there is."""
-    try:
-        return threshold_for(counted, alerts_per_hour, confidence=confidence, seed=seed)
-    except DataError:
-        return provisional(counted, alerts_per_hour, confidence=confidence, seed=seed)
+    """The promised threshold, or the best guess from however little footage there is.
 
-
-def provisional(
-    counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
-) -> Threshold:
-    """The best guess at a threshold, without a promise.
-
-    The median of the tails at the rate asked for, or at the strictest that so many hours say
-    anything about. It is never below the highest event of the footage; with hardly any events it
-    is `MARGIN` times the highest score.
+    A guess is the median of the tails at the rate asked for, or at the strictest that so many hours
+    say anything about. It is never below the highest event of the footage; with hardly any events
+    it is `MARGIN` times the highest score.
     """
+    with suppress(DataError):
+        return threshold_for(counted, alerts_per_hour, confidence=confidence, seed=seed)
     base, levels, totals = base_level(counted), counted.levels, counted.totals
     value = MARGIN * float(levels[-1])
-    if totals[base] >= GUESSED:
+    if totals[base] >= 5:  # for a guess; a promise takes `FEWEST`
         rate = max(alerts_per_hour, strictest(counted.total_hours))
-        guess = float(np.median(Tails.of(counted, base, seed=seed).thresholds(rate)))
+        guess = float(np.median(Tails.sample(counted, base, seed=seed).thresholds(rate)))
         value = max(guess, float(levels[np.flatnonzero(totals)[-1]]))
+    return _threshold(counted, value, alerts_per_hour, confidence, "provisional", seed)
+
+
+def _threshold(
+    counted: Counted, value: float, alerts_per_hour: float, confidence: float, how: How, seed: int
+) -> Threshold:
+    """A threshold with its evidence: what is left of the footage above it."""
+    base, hours, events = base_level(counted), counted.total_hours, counted.at(value)
+    if value > counted.levels[base] and counted.totals[base]:  # by the tail
+        rates = Tails.sample(counted, base, seed=seed).rates(np.array([value]))
+        low, high = np.quantile(rates, (0.025, 0.975))
+    else:  # by counting
+        dispersion = counted.dispersion(base)
+        low = dispersion * chi2.ppf(0.025, 2 * events / dispersion) / 2 / hours if events else 0.0
+        high = upper_rate(events, hours, 0.975, dispersion)
     return Threshold(
         value=value,
         alerts_per_hour=alerts_per_hour,
         confidence=confidence,
-        how="provisional",
-        hours=counted.total_hours,
-        events=counted.at(value),
-        rate=_interval(counted, value, base, seed),
+        how=how,
+        hours=hours,
+        events=events,
+        rate=(float(low), float(high)),
     )
 
 
@@ -159,12 +159,12 @@ def rates_beyond(
     """Thresholds from the tail's base up to `highest`, and the 2.5, 50 and 97.5 % rates there."""
     base = base_level(counted)
     thresholds = np.linspace(counted.levels[base], highest, 100)
-    rates = Tails.of(counted, base, seed=seed).rates(thresholds)
+    rates = Tails.sample(counted, base, seed=seed).rates(thresholds)
     low, middle, high = np.quantile(rates, (0.025, 0.5, 0.975), axis=1)
     return thresholds, low, middle, high
 
 
-def _check(alerts_per_hour: float, confidence: float) -> None:
+def _check_promise(alerts_per_hour: float, confidence: float) -> None:
     if not (np.isfinite(alerts_per_hour) and alerts_per_hour > 0):
         raise ConfigError(
             f"alerts_per_hour: expected a number above 0, got {alerts_per_hour}",
@@ -210,17 +210,6 @@ def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
         )
 
 
-def _interval(counted: Counted, value: float, base: int, seed: int) -> tuple[float, float]:
-    """Confidence interval of the rate: by counting or, above the base, by the tail."""
-    if value > counted.levels[base] and counted.totals[base]:
-        tails = Tails.of(counted, base, seed=seed)
-        low, high = np.quantile(tails.rates(np.array([value])), (0.025, 0.975))
-        return float(low), float(high)
-    events, hours, dispersion = counted.at(value), counted.total_hours, counted.dispersion(base)
-    low = dispersion * chi2.ppf(0.025, 2 * events / dispersion) / 2 / hours if events else 0.0
-    return float(low), upper_rate(events, hours, 0.975, dispersion)
-
-
 BLOCK_S = 300.0
 """Footage is cut into blocks of this many seconds, which are assumed to be independent."""
 MAX_HOURS = 10_000
@@ -242,7 +231,7 @@ class NormalClip:
     """The first frame watched; anything before it does not count as footage without events."""
 
     @classmethod
-    def of(cls, clip: Clip, scores: Scores, fps: float | None = None) -> NormalClip:
+    def from_scores(cls, clip: Clip, scores: Scores, fps: float | None = None) -> NormalClip:
         """A clip with its scores; `fps` is for clips without a rate."""
         return cls(scores.windows, clip.n_frames, clip.rate(fps), clip.first_frame)
 
@@ -263,10 +252,12 @@ class Counted:
     hours: NDArray[np.float64]
 
     @classmethod
-    def of(cls, clips: Sequence[NormalClip], levels: NDArray[np.float64], rules: Rules) -> Counted:
+    def from_clips(
+        cls, clips: Sequence[NormalClip], levels: NDArray[np.float64], rules: Rules
+    ) -> Counted:
         """Count the events of clips; `rules` apply except for their threshold."""
         parts = [_count(clip, levels, rules) for clip in clips]
-        events = np.concatenate([events for events, _ in parts])
+        events = np.concatenate([events for events, _ in parts])  # (B, J)
         # A long event may split at a higher threshold: count as many at the lower one.
         events = np.maximum.accumulate(events[:, ::-1], axis=1)[:, ::-1]
         return cls(levels, events, np.concatenate([hours for _, hours in parts]))
@@ -301,7 +292,7 @@ class Counted:
         Incidents cluster: a burst of events in one block is weaker evidence than as many events
         in separate blocks.
         """
-        counts = self.events[:, level]
+        counts = self.events[:, level]  # of each block, (B,)
         expected = counts.sum() * self.hours / self.total_hours
         if len(counts) < 2 or not counts.any():
             return 1.0
@@ -317,8 +308,9 @@ def upper_rate(events: int, hours: float, confidence: float, dispersion: float =
     return float(dispersion * mean / hours)
 
 
-def levels_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+def levels_for(clips: Iterable[NormalClip], rules: Rules) -> NDArray[np.float64]:
     """Thresholds to count at, from one that many windows exceed up to the highest score."""
+    scores = [without_muted(clip.windows, rules).A for clip in clips]
     every = np.concatenate([np.empty(0, np.float32), *scores])
     highest = float(every.max()) if len(every) else 0.0
     if highest <= 0:
@@ -342,15 +334,14 @@ def _count(
             hint="check the frames per second, or split the recording",
         )
     edges = np.linspace(begin, end, max(round((end - begin) / BLOCK_S), 1) + 1)
-    some = that_matter(clip.windows, replace(rules, threshold=float(levels[0])))
+    # what yields events at the lowest level, also does at every other
+    some = relevant(clip.windows, replace(rules, threshold=float(levels[0])))
     events = np.zeros((len(edges) - 1, len(levels)), dtype=np.int64)
     for number, level in enumerate(levels.tolist()):
         if not len(some) or level > some.A.max():
             break
-        starts = [
-            event.first_s for event in events_in(some, clip.fps, replace(rules, threshold=level))
-        ]
-        events[:, number] = np.histogram(starts, edges)[0]
+        found = events_in(some, clip.fps, replace(rules, threshold=level))
+        events[:, number] = np.histogram([event.first_s for event in found], edges)[0]
     return events, np.diff(edges) / 3600
 
 
@@ -361,8 +352,6 @@ FEWEST = 20
 SHAPES = np.linspace(1e-6, 0.7, 61)
 """From an exponential tail to a very heavy one. Negative shapes are excluded: they would assume an
 upper bound on scores."""
-TYPICAL_SHAPE = 0.15
-"""Mean of the exponential prior on the shape: heavier tails are less likely."""
 SCALES = np.geomspace(0.2, 4.0, 81)
 """Scales of the tail, relative to the mean excess over the base; the prior is log-uniform."""
 DRAWS = 2000
@@ -382,16 +371,26 @@ class Tails:
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, counted: Counted, base: int, *, seed: int = 0) -> Tails:
+    def sample(cls, counted: Counted, base: int, *, seed: int = 0) -> Tails:
         """Tails above the level with index `base`; clustered events have less weight."""
         rng = np.random.default_rng(seed)
-        excess, dispersion = _excess(counted, base), counted.dispersion(base)
+        # the excess of each event over the base, ascending, (n,): an event is placed midway
+        # between the last level that it reaches and the next
+        totals, levels = counted.totals[base:], counted.levels[base:]
+        ends = np.append(totals[:-1] - totals[1:], totals[-1])
+        middles = np.append((levels[:-1] + levels[1:]) / 2, levels[-1])
+        excess, dispersion = np.repeat(middles - levels[0], ends), counted.dispersion(base)
+        # log-likelihood of every shape and scale, (61, 81)
         scales = SCALES * excess.mean()
-        likelihood = _log_likelihood(excess, scales) / dispersion
-        posterior = likelihood - SHAPES[:, None] / TYPICAL_SHAPE
+        z = excess / scales[:, None]
+        sums = [(1 + shape) / shape * np.log1p(shape * z).sum(axis=1) for shape in SHAPES]
+        likelihood = (-np.stack(sums) - len(excess) * np.log(scales)) / dispersion
+        # exponential prior on the shape, with mean 0.15: heavier tails are less likely
+        posterior = likelihood - SHAPES[:, None] / 0.15
         chance = np.exp(posterior - posterior.max()).ravel()
         drawn = rng.choice(len(chance), size=DRAWS, p=chance / chance.sum())
         shape, scale = np.unravel_index(drawn, likelihood.shape)
+        # the number of events has a gamma posterior, with the prior of Jeffreys
         events = dispersion * rng.gamma(len(excess) / dispersion + 0.5, size=DRAWS)
         return cls(
             float(counted.levels[base]),
@@ -417,26 +416,6 @@ def base_level(counted: Counted) -> int:
     return int(enough[-1]) if len(enough) else 0
 
 
-def _log_likelihood(
-    excess: NDArray[np.float64], scales: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Log-likelihood of every shape and scale, `(61, 81)`."""
-    z = excess / scales[:, None]
-    each = np.stack([(1 + shape) / shape * np.log1p(shape * z).sum(axis=1) for shape in SHAPES])
-    return -each - len(excess) * np.log(scales)
-
-
-def _excess(counted: Counted, base: int) -> NDArray[np.float64]:
-    """The excess of each event over the base level, ascending.
-
-    An event is placed midway between the last level that it reaches and the next.
-    """
-    totals, levels = counted.totals[base:], counted.levels[base:]
-    ends = np.append(totals[:-1] - totals[1:], totals[-1])
-    middles = np.append((levels[:-1] + levels[1:]) / 2, levels[-1])
-    return np.repeat(middles - levels[0], ends)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
     """A false alert: where it was and how high its score was."""
@@ -457,7 +436,9 @@ def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) ->
     cameras = [*joined]
     for number, (_, alert) in enumerate(sorted(marked.items())):
         camera = alert.camera if alert.camera in joined else cameras[number % len(cameras)]
-        joined[camera] = _one_more(joined[camera], alert.peak, number)
+        events: NDArray[np.int64] = joined[camera].events.copy()
+        events[number % len(events)] += joined[camera].levels <= alert.peak
+        joined[camera] = replace(joined[camera], events=events)
     return joined
 
 
@@ -471,9 +452,3 @@ def _up_to(highest: float, counted: Counted) -> Counted:
     more = np.geomspace(levels[-1], highest, n_more + 1)[1:]
     events = np.pad(counted.events, ((0, 0), (0, len(more))))
     return replace(counted, levels=np.concatenate([levels, more]), events=events)
-
-
-def _one_more(counted: Counted, peak: float, number: int) -> Counted:
-    events: NDArray[np.int64] = counted.events.copy()
-    events[number % len(events)] += counted.levels <= peak
-    return replace(counted, events=events)

@@ -15,14 +15,14 @@ from stepvad.errors import DataError
 from stepvad.events.calibration import Calibration
 from stepvad.events.camera import CameraProfile
 from stepvad.events.drift import (
+    BLOCK_EVERY_S,
     BLOCK_S,
     FEWEST_BLOCKS,
-    LOOK_EVERY_S,
-    SPAN_LOOKS,
+    SPAN_BLOCKS,
     BlockStats,
     DriftMonitor,
     Shift,
-    look,
+    score_with_stats,
 )
 from stepvad.poses import Clip
 from stepvad.site import recorder
@@ -42,7 +42,7 @@ STATUS_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
 CLEAR_CHECKS = 5
 """Checks in a row without overload that end one: a camera at the limit does not flicker."""
 
-DRIFT_BLOCK_EVERY_S = LOOK_EVERY_S
+DRIFT_BLOCK_EVERY_S = BLOCK_EVERY_S
 """Interval between blocks: cheap, and far enough from the previous block."""
 MOST_CHANGES = 3
 """Number of largest changes to report."""
@@ -163,16 +163,18 @@ class CameraDrift:
     @property
     def before(self) -> BlockStats | None:
         """Statistics of the camera at its calibration, or else of all cameras."""
-        looks = self.calibration.looks
-        own = looks.get(self.profile.camera)
+        stats = self.calibration.block_stats
+        own = stats.get(self.profile.camera)
         if own is not None and len(own) >= FEWEST_BLOCKS:
             return own
-        return BlockStats.join([*looks.values()]) if looks else None
+        return BlockStats.join([*stats.values()]) if stats else None
 
     def add(self, clip: Clip) -> None:
         """Add footage to the statistics."""
         if self.monitor is not None:
-            self.monitor.add(look(self.profile.detector, clip, self.profile.rate)[1])
+            self.monitor.observe(
+                score_with_stats(self.profile.detector, clip, self.profile.rate)[1]
+            )
 
     def report(self) -> None:
         """Update the live status; log a warning when drift starts."""
@@ -216,8 +218,8 @@ def latest_block(clip: Clip) -> Clip:
 def drift_words(monitor: DriftMonitor) -> str:
     """Describe the drift of a camera from its two-hour spans, for a guard."""
     if not monitor.spans_seen:
-        looked = SPAN_LOOKS - monitor.missing
-        return f"too early to tell: people were compared {looked} of {SPAN_LOOKS} times"
+        looked = SPAN_BLOCKS - monitor.missing
+        return f"too early to tell: people were compared {looked} of {SPAN_BLOCKS} times"
     if not monitor.in_a_row:
         return "people move as they did when the threshold was set"
     if not monitor.has_changed:

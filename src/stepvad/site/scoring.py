@@ -95,7 +95,7 @@ class Watcher(CameraPeople):
 
     def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
-        self.events.begin(wall0)
+        self.events.start_connection(wall0)
         super().start_connection(wall0)
         self.stream = self._new_stream()
 
@@ -194,7 +194,7 @@ class ScoringStage:
     def _change_limits(self) -> None:
         """Switch cameras to changed thresholds."""
         for limit in self._limits.take_all():
-            self._watchers[limit.camera].events.use(limit.rules)
+            self._watchers[limit.camera].events.use_rules(limit.rules)
             self._status.limit(
                 limit.camera, limit.rules.threshold, limit.words, limit.is_provisional
             )
@@ -248,7 +248,7 @@ class ScoringStage:
         camera, status = watcher.profile.camera, self._status
         flat = watcher.stream.flat_windows
         wall = watcher.events.wall(frame.slot)
-        changes = watcher.events.see(frame.slot, frame.size, poses, windows)
+        changes = watcher.events.observe(frame.slot, frame.size, poses, windows)
         self._announce(watcher, changes, frame.arrived)
         now, muted = windows.frame == frame.slot, watcher.profile.rules.muted(windows)
         scores = by_track(windows, windows.A, now)
@@ -280,7 +280,7 @@ class ScoringStage:
     def _lose(self, people: CameraPeople, by: EndedBy) -> None:
         """End the open event and recording of a camera; the next frame starts a new connection."""
         if isinstance(people, Watcher):
-            self._announce(people, people.events.lose(by))
+            self._announce(people, people.events.end_open(by))
         self._connections[people.camera] = None
         recorder = self._recorders.get(people.camera)
         if recorder is not None:

@@ -167,5 +167,5 @@ class FleetCamera:
 
     def _events(self) -> CameraEvents:
         made = CameraEvents(self.profile, lambda: self.epoch, kept_s=0.0)
-        made.begin(self.wall0)
+        made.start_connection(self.wall0)
         return made

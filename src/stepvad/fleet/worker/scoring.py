@@ -256,7 +256,7 @@ def _seen(
 ) -> list[Announcement]:
     """Event changes caused by the scores of one frame."""
     slot = batch.slots[i]
-    changes = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
+    changes = camera.events.observe(slot, batch.connection.size, batch.poses(i), windows)
     return [
         changed(camera, kind, record, slot, time)._replace(journey=batch.journey)
         for kind, record in changes

@@ -393,7 +393,7 @@ class Shard:
         """End the connection and its event."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
-        for kind, record in camera.events.lose(by):
+        for kind, record in camera.events.end_open(by):
             self.changes.append(changed(camera, kind, record, camera.last_slot + 1, 0.0))
         self.scorer.forget(camera)
         camera.need_nothing()

@@ -25,7 +25,7 @@ from stepvad.events.calibration import (
 )
 from stepvad.events.marks import repeated
 from stepvad.events.record import Mark, Record, Review
-from stepvad.events.rules import events_in as find_events
+from stepvad.events.rules import find_events
 from stepvad.events.threshold import duration
 from stepvad.formats import read_clip
 from stepvad.poses import Clip, Track
@@ -350,7 +350,7 @@ def _calibrate(
         own = [one for one in recordings if one.camera == camera]
         clips = _clips(own, judged, fitting=False)
         amount = sum(map(amount_of, clips), amount)
-        footage.add(camera, clips, report=report)
+        footage.score(camera, clips, report=report)
     rate = settings.learning.alerts_per_hour
     return footage.calibrate(alerts_per_hour=rate), amount
 
@@ -400,8 +400,8 @@ def _raised(clips: Sequence[Clip], detector: Detector, calibration: Calibration)
     raised = 0
     for clip in clips:
         try:
-            windows = detector.score(clip).windows
+            scores = detector.score(clip)
         except StepvadError:  # too short for a window
             continue
-        raised += bool([*find_events(windows, clip.rate(), calibration.rules, clip)])
+        raised += bool(find_events(clip, scores, calibration.rules))
     return raised
