@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from stepvad import write_clip
-from stepvad.video import Boxes, Image, People, TopDown, extract_clip, open_detector
+from stepvad.people import Boxes, People
+from stepvad.video import Image, extract_clip
+from stepvad.video.estimators import TopDown, open_detector
 
 COCO17 = [0, 2, 5, 7, 8, 11, 12, 13, 14, 15, 16, 23, 24, 25, 26, 27, 28]  # of BlazePose's 33
 MARGIN = 0.15  # of the longer side of a box, around it

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepvad.video import Boxes, Image, People
+from stepvad.people import Boxes, People
+from stepvad.video import Image
 
 FIGURE = np.linspace([0.5, 0.0], [0.5, 1.0], 17, dtype=np.float32)  # joints in 0..1 of the box
 

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from stepvad import write_clip
-from stepvad.video import Boxes, Image, People, TopDown, extract_clip
+from stepvad.people import Boxes, People
+from stepvad.video import Image, extract_clip
+from stepvad.video.estimators import TopDown
 
 
 class RtmlibDetector:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.skeletons import COCO17
-from stepvad.video.people import open_estimator
+from stepvad.video.estimators import open_estimator
 from stepvad.video.source import VideoFile
 
 RIGHT = 0.1

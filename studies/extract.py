@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from stepvad.formats import tracks
+from stepvad.video.estimators import PersonDetector, PoseNetwork, TopDown
 from stepvad.video.extract import FrameRange, Parts, extract_file
 from stepvad.video.networks import ImageNetwork, open_network
-from stepvad.video.people import PersonDetector, PoseNetwork, TopDown
 from stepvad.video.source import VideoFile
 
 PEOPLE = (1, 2, 4, 8)

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from stepvad.people import NOBODY, extents
+from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.extract import MIN_CONFIDENCE, FoundPeople, track
 from stepvad.video.following import Follower, Moment, detect_and_recover
-from stepvad.video.people import NOBODY, PoseEstimator, extents, open_estimator
 from stepvad.video.source import Frame, VideoFile
 
 FIRST_S = 2.0

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stepvad.people import LastPoses, People, no_boxes
 from stepvad.site.intake import capture, demo, pose_workers
 from stepvad.site.intake.intake import Intake
 from stepvad.site.intake.playback import PlayedScene
@@ -30,7 +31,6 @@ from stepvad.site.processes import ChildPipe, SupervisedProcess
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
 from stepvad.site.stages import Supervisor
-from stepvad.video.people import LastPoses, People, no_boxes
 from stepvad.video.source import Frame, Image
 from studies.figures import cpu_s
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from stepvad.video.estimators import open_estimator
 from stepvad.video.following import LEAST_CONFIDENCE, keep_to_own_body, on_neighbour
-from stepvad.video.people import open_estimator
 from stepvad.video.source import VideoFile
 
 

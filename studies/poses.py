@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.model.engines import RunGraph
+from stepvad.people import Boxes, People, iou
+from stepvad.tracker import Tracker
+from stepvad.video.estimators import PersonDetector, PoseNetwork, TopDown
 from stepvad.video.extract import MIN_CONFIDENCE
 from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, choose_engine, open_network
-from stepvad.video.people import Boxes, People, PersonDetector, PoseNetwork, TopDown, iou
 from stepvad.video.source import Frame, Image, VideoFile
-from stepvad.video.tracker import Tracker
 
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 """COCO's spread of each joint, for the object keypoint similarity."""

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from stepvad.people import People, iou
+from stepvad.tracker import Tracker
+from stepvad.video.estimators import open_estimator
 from stepvad.video.extract import MIN_CONFIDENCE, Parts, extract_file
-from stepvad.video.people import People, iou, open_estimator
 from stepvad.video.source import VideoFile
-from stepvad.video.tracker import Tracker
 
 TRUTH = Path(__file__).parents[1] / "tests" / "video" / "vtest_people.json"
 SAME_BOX = 0.9

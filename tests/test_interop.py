@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import Tracker, interop
+from stepvad import interop
 from stepvad.errors import DataError
-from stepvad.interop import FramePoses, clip_from_frames
+from stepvad.formats import json_poses
 from stepvad.skeletons import BODY25, COCO17, HALPE26, STEP18, of_size
+from stepvad.tracker import FramePoses, Tracker, clip_from_frames
 
 FIGURE = np.random.default_rng(0).uniform(0, 100, (17, 2)) * (0.4, 1)
 
@@ -42,7 +43,7 @@ def test_joints_that_were_not_found_have_no_confidence() -> None:
     joints, confidence = walker(0)[None], np.full((1, 17), 0.3)
     joints[0, 3], joints[0, 4], joints[0, 5] = 0, np.nan, 1e300
     confidence[0, 6], confidence[0, 7] = np.nan, 1.4
-    frame = FramePoses.of(joints, confidence, ids=[4.0])
+    frame = FramePoses.from_arrays(joints, confidence, ids=[4.0])
     (pose,) = frame.poses()
     assert (pose.track_id, frame.skeleton) == (4, COCO17)
     assert pose.keypoints[3:6].tolist() == [[0, 0]] * 3
@@ -50,15 +51,15 @@ def test_joints_that_were_not_found_have_no_confidence() -> None:
 
 
 def test_without_confidence_every_joint_that_was_found_counts() -> None:
-    assert FramePoses.of([walker(0)]).confidence.tolist() == [[1.0] * 17]
+    assert FramePoses.from_arrays([walker(0)]).confidence.tolist() == [[1.0] * 17]
 
 
 def test_a_frame_without_ids_asks_for_a_tracker() -> None:
-    frame = FramePoses.of([walker(0)])
+    frame = FramePoses.from_arrays([walker(0)])
     with pytest.raises(DataError, match="expected an id for each of 1 people, got none"):
         frame.poses()
     assert [pose.track_id for pose in frame.poses(Tracker())] == [1]
-    for nobody in (FramePoses.of([]), FramePoses.of(np.empty((0, 0, 2)))):
+    for nobody in (FramePoses.from_arrays([]), FramePoses.from_arrays(np.empty((0, 0, 2)))):
         assert nobody.poses() == nobody.poses(Tracker()) == []
 
 
@@ -66,9 +67,9 @@ def test_the_box_of_a_person_is_around_the_joints_that_were_found() -> None:
     joints = walker(0)
     joints[0] = 0
     low, high = joints[1:].min(axis=0), joints[1:].max(axis=0)
-    (corners,) = FramePoses.of([joints]).people().boxes.corners.tolist()
+    (corners,) = FramePoses.from_arrays([joints]).people().boxes.corners.tolist()
     assert corners == pytest.approx([*low, *(high + 1)])
-    assert len(FramePoses.of(np.zeros((2, 17, 2))).people()) == 0
+    assert len(FramePoses.from_arrays(np.zeros((2, 17, 2))).people()) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,12 +83,12 @@ def test_the_box_of_a_person_is_around_the_joints_that_were_found() -> None:
 )
 def test_arrays_of_other_shapes_are_refused(arrays: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
-        FramePoses.of(**{"keypoints": [walker(0)]} | arrays)
+        FramePoses.from_arrays(**{"keypoints": [walker(0)]} | arrays)
 
 
 def test_frames_with_ids_become_a_clip_of_these_tracks() -> None:
-    frames = [FramePoses.of([walker(n), walker(n, 400)], ids=[3, 9]) for n in range(5)]
-    frames[2] = FramePoses.of([walker(2)])  # a frame in which nobody was tracked
+    frames = [FramePoses.from_arrays([walker(n), walker(n, 400)], ids=[3, 9]) for n in range(5)]
+    frames[2] = FramePoses.from_arrays([walker(2)])  # a frame in which nobody was tracked
     clip = clip_from_frames(frames, "door", fps=25)
     assert [track.id for track in clip.tracks] == [3, 9]
     assert clip.tracks[1].frames.tolist() == [0, 1, 3, 4]
@@ -96,7 +97,7 @@ def test_frames_with_ids_become_a_clip_of_these_tracks() -> None:
 
 
 def test_frames_without_ids_are_tracked() -> None:
-    frames = [FramePoses.of([walker(n), walker(n, 400)]) for n in range(30)]
+    frames = [FramePoses.from_arrays([walker(n), walker(n, 400)]) for n in range(30)]
     clip = clip_from_frames(frames, "door", fps=25)
     assert [len(track) for track in clip.tracks] == [30, 30]
     np.testing.assert_allclose(clip.tracks[0].keypoints[29], walker(29), rtol=1e-6)
@@ -105,23 +106,23 @@ def test_frames_without_ids_are_tracked() -> None:
 
 
 def test_frames_of_two_skeletons_make_no_clip() -> None:
-    frames = [FramePoses.of([walker(0)]), FramePoses.of(np.ones((1, 26, 2)))]
+    frames = [FramePoses.from_arrays([walker(0)]), FramePoses.from_arrays(np.ones((1, 26, 2)))]
     with pytest.raises(DataError, match="expected poses of one skeleton, got coco17 and halpe26"):
         clip_from_frames(frames, "door")
-    assert clip_from_frames([FramePoses.of([])], "door").tracks == ()
+    assert clip_from_frames([FramePoses.from_arrays([])], "door").tracks == ()
 
 
 @pytest.mark.parametrize(("joints", "skeleton"), [(25, BODY25), (18, STEP18), (5, of_size(5))])
 def test_a_frame_of_openpose_has_the_skeleton_of_its_size(joints: int, skeleton: Any) -> None:
-    frame = interop.from_openpose(openpose(3, joints=joints))
+    frame = json_poses.from_openpose(openpose(3, joints=joints))
     assert (frame.skeleton, frame.ids) == (skeleton, None)
     assert frame.keypoints[0, 1].tolist() == [112, 59]
     assert frame.confidence.tolist() == [pytest.approx([0.9] * joints)]
-    assert len(interop.from_openpose({"people": []})) == 0
+    assert len(json_poses.from_openpose({"people": []})) == 0
 
 
 def test_ids_of_openpose_are_used_where_it_tracked() -> None:
-    assert interop.from_openpose(openpose(0, person_id=6)).poses()[0].track_id == 6
+    assert json_poses.from_openpose(openpose(0, person_id=6)).poses()[0].track_id == 6
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_ids_of_openpose_are_used_where_it_tracked() -> None:
 )
 def test_what_openpose_did_not_write_is_refused(wrong: Any) -> None:
     with pytest.raises(DataError, match="expected people, each with x, y and confidence"):
-        interop.from_openpose(wrong)
+        json_poses.from_openpose(wrong)
 
 
 def test_a_summary_of_ultralytics_is_read_with_ids_and_without() -> None:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad import Clip, Tracker, interop
+from stepvad import Clip, interop, tracker
 from stepvad.skeletons import COCO17, HALPE26, MEDIAPIPE33, WHOLEBODY133
+from stepvad.tracker import Tracker
 from tests.test_interop import walker
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages
@@ -52,13 +53,13 @@ def test_results_of_ultralytics_have_its_ids() -> None:
     assert pose.confidence[4:6].tolist() == pytest.approx([0, 0.8])
     assert frame.boxes.tolist() == [[90, 40, 200, 180]]
     frames = [interop.from_ultralytics(ultralytics_result(n, people=int(n != 2))) for n in range(5)]
-    (track,) = interop.clip_from_frames(frames, "lobby", fps=25).tracks
+    (track,) = tracker.clip_from_frames(frames, "lobby", fps=25).tracks
     assert (track.id, track.frames.tolist()) == (7, [0, 1, 3, 4])
 
 
 def test_results_of_ultralytics_without_ids_are_tracked() -> None:
     results = [ultralytics_result(n, track_id=None) for n in range(20)]
-    clip = interop.clip_from_frames(map(interop.from_ultralytics, results), "lobby", fps=25)
+    clip = tracker.clip_from_frames(map(interop.from_ultralytics, results), "lobby", fps=25)
     assert [len(track) for track in clip.tracks] == [20]
 
 

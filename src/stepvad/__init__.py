@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip, Pose, Track
     from stepvad.skeletons import Skeleton
     from stepvad.stream import Stream, update_all
-    from stepvad.video.tracker import Tracker
+    from stepvad.tracker import Tracker
     from stepvad.windows.values import Windows
 
 __version__: str
@@ -54,7 +54,7 @@ _HOME = {
     "Stream": "stream",
     "Threshold": "events.threshold",
     "Track": "poses",
-    "Tracker": "video.tracker",
+    "Tracker": "tracker",
     "WindowScores": "model.scoring",
     "Windows": "windows",
     "calibrate": "events.calibration",

@@ -32,9 +32,6 @@ PoseRuntime = Literal["auto", "onnxruntime", "openvino"]
 """The engine of the networks that find people, or the rule that picks one."""
 PoseDevice = Literal["cpu", "cuda", "tensorrt", "coreml", "openvino-gpu"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
-PoseFormat = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
-"""The format of a pose file; `auto` detects it."""
-
 
 LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""

@@ -10,10 +10,10 @@ from stepvad.events.camera import MOST_PEOPLE, box_of
 from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.wire import MAX_BYTES, Batch, CameraConnection, decode
+from stepvad.people import Boxes, People
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import COCO17
-from stepvad.video.people import Boxes, People
 from tests.site.sites import one_person
 
 FRAMES = [*one_person(3.0).by_frame()]

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepvad.config import PoseFormat
 from stepvad.errors import StepvadError
 from stepvad.formats import labels, read_clips, trajectories
 from tests.formats.examples import check_clip
@@ -134,7 +133,7 @@ masks = (
 )
 
 
-def check_clips(path: Path, format: PoseFormat = "auto") -> None:
+def check_clips(path: Path, format: str = "auto") -> None:
     for found in read_clips(path, format=format):
         check_clip(found)
 

@@ -232,7 +232,7 @@ def test_a_table_that_holds_no_scores_is_refused(change: dict[str, Any], said: s
         b'{"format": 2, "scores": {}}',
         b'{"format": 1, "scores": {"a": {"n_frames": 3}}}',
         b'{"format": 1, "scores": {"a": {"n_frames": 9, "T": 2, "flat_windows": 0, '
-        b'"counts": {"wings": 2}}}}',
+        b'"counts": {"poses": "2"}}}}',
         b'{"format": 1, "scores": {"b": {"n_frames": 9, "T": 2, "flat_windows": 0, "counts": {}}}}',
         b'{"format": 1, "scores": {"a": {"n_frames": 2, "T": 2, "flat_windows": 0, "counts": {}}}}',
     ],

@@ -31,12 +31,12 @@ from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.formats import write_clip, write_clips
 from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
+from stepvad.people import Boxes, People
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.intake import demo
 from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts
-from stepvad.video.people import Boxes, People
 from tests.evaluation.layouts import avenue, packed_arrays, write_packed
 from tests.fleet.messages import body, event, over
 from tests.pages import ROOT

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+from stepvad.people import NOBODY, Boxes, LastPoses, People
 from stepvad.site import processes
 from stepvad.site.intake.child_messages import (
     MOST_IMAGE_BYTES,
@@ -36,7 +37,6 @@ from stepvad.site.intake.child_messages import (
 )
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.stages import Supervisor
-from stepvad.video.people import NOBODY, Boxes, LastPoses, People
 from tests.video.servers import wait_until
 
 

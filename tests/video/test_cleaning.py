@@ -13,9 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from stepvad.video.cleaning import cleaned
+from stepvad.people import Boxes
+from stepvad.video.estimators import PersonDetector, PoseNetwork
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, open_network
-from stepvad.video.people import Boxes, PersonDetector, PoseNetwork
+from stepvad.video.simplify import cleaned
 from tests.video import graphs
 from tests.video.test_people import models, street
 

@@ -15,10 +15,12 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.errors import DataError, Progress
+from stepvad.people import Boxes, People
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
 from stepvad.video import extract as parts_module
 from stepvad.video.camera import Camera, CameraCounts
+from stepvad.video.estimators import PoseEstimator
 from stepvad.video.extract import (
     Extraction,
     ExtractionOptions,
@@ -30,7 +32,6 @@ from stepvad.video.extract import (
     extract_file,
     track,
 )
-from stepvad.video.people import Boxes, People, PoseEstimator
 from stepvad.video.source import Image, footage_digest, open_footage
 from stepvad.windows.runs import cut
 from tests.unreadable import REASON, unreadable

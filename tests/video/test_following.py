@@ -12,6 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+from stepvad.people import NOBODY, Boxes, LastPoses, People, extents
+from stepvad.tracker import LONGEST_GLITCH_S, LastGood, Tracker
 from stepvad.video import extract as parts_module
 from stepvad.video.extract import Extraction, ExtractionOptions, Parts, extract_file
 from stepvad.video.following import (
@@ -21,9 +23,7 @@ from stepvad.video.following import (
     keep_to_own_body,
     on_neighbour,
 )
-from stepvad.video.people import NOBODY, Boxes, LastPoses, People, extents
 from stepvad.video.source import Image, VideoFile
-from stepvad.video.tracker import LONGEST_GLITCH_S, LastGood, Tracker
 from tests.video.clips import write_images
 
 FPS = 10

@@ -13,6 +13,23 @@ import pytest
 
 from stepvad.config import PoseRuntime
 from stepvad.errors import DataError, MissingExtraError, ModelFileError
+from stepvad.people import Boxes, People, iou, no_boxes
+from stepvad.tracker import Tracker
+from stepvad.video.estimators import (
+    RTMDET_MEAN,
+    RTMDET_STD,
+    PersonDetector,
+    PoseEstimator,
+    PoseNetwork,
+    TopDown,
+    decode_movenet,
+    decode_rtmdet,
+    decode_simcc,
+    decode_yolox,
+    grid,
+    open_estimator,
+    without_doubles,
+)
 from stepvad.video.models import CARDS, ModelCard
 from stepvad.video.networks import (
     ImageNetwork,
@@ -24,27 +41,7 @@ from stepvad.video.networks import (
     open_network,
     region_around,
 )
-from stepvad.video.people import (
-    RTMDET_MEAN,
-    RTMDET_STD,
-    Boxes,
-    People,
-    PersonDetector,
-    PoseEstimator,
-    PoseNetwork,
-    TopDown,
-    decode_movenet,
-    decode_rtmdet,
-    decode_simcc,
-    decode_yolox,
-    grid,
-    iou,
-    no_boxes,
-    open_estimator,
-    without_doubles,
-)
 from stepvad.video.source import Image
-from stepvad.video.tracker import Tracker
 from tests.video import graphs
 
 ROOT = Path(__file__).parents[2]

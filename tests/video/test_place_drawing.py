@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepvad.video.people import Boxes, People
+from stepvad.people import Boxes, People
 from stepvad.video.place_drawing import draw_place, drawing_bytes, drawing_size
 from stepvad.video.source import Image
 

@@ -15,8 +15,10 @@ import pytest
 
 from stepvad import video
 from stepvad.errors import DataError
+from stepvad.people import Boxes, People
 from stepvad.skeletons import COCO17
-from stepvad.video import Boxes, Image, People, TopDown, extract_clip, track_people
+from stepvad.video import Image, extract_clip, track_people
+from stepvad.video.estimators import TopDown
 from tests.video import graphs
 from tests.video.clips import N_FRAMES, walking_images, write_pictures, write_walker
 

@@ -8,15 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.video.people import JOINT_SPREAD, Boxes, Float32s, People, pose_overlap
-from stepvad.video.tracker import (
-    FIRST_SPEED,
-    PACE_CHANGE,
-    PLACE_NOISE,
-    SPEED_CHANGE,
-    BoxMotion,
-    Tracker,
-)
+from stepvad.people import JOINT_SPREAD, Boxes, Float32s, People, pose_overlap
+from stepvad.tracker import FIRST_SPEED, PACE_CHANGE, PLACE_NOISE, SPEED_CHANGE, BoxMotion, Tracker
 from studies import tracking
 
 Row = tuple[float, float] | tuple[float, float, float]

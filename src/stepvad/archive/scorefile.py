@@ -8,8 +8,8 @@ and the inputs; the file contains no timestamp.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -20,13 +20,13 @@ from msgspec import Meta
 from stepvad.codec import Count, decode, to_plain
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.formats.reading import located
-from stepvad.formats.tracks import as_data_errors, pyarrow_of, read_metadata
+from stepvad.formats.tracks import as_data_errors, import_pyarrow, open_parquet
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import MAX_FPS
 
 METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c", "seen")
-EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
+EXTRA = ("archive", "archive")
 ROW_GROUP = 131_072
 """Windows per row group, and most windows buffered before a write."""
 
@@ -95,11 +95,11 @@ class ScoreFileWriter:
     """Writes a score file; raises `StepvadError` on disk errors."""
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
-        self._pyarrow, parquet = pyarrow_of(**EXTRA)
+        self._pyarrow = import_pyarrow(*EXTRA)
         self._schema = _schema(n_scales, self._pyarrow)
         self._n_scales = n_scales
         with _writable():
-            self._file = parquet.ParquetWriter(
+            self._file = self._pyarrow.parquet.ParquetWriter(
                 path,
                 self._schema,
                 version="2.6",
@@ -177,10 +177,16 @@ def writing(path: Path, n_scales: int | None) -> Iterator[ScoreFileWriter]:
 
 def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
     """Read the metadata of a score file."""
+    import_pyarrow(*EXTRA)
     with located(name):
-        with _readable():
-            metadata = read_metadata(file, **EXTRA).get(METADATA_KEY)
-        return _decoded(metadata)
+        with as_data_errors("a whole file of scores"), open_parquet(file) as scores:
+            metadata = (scores.metadata.metadata or {}).get(METADATA_KEY)
+        if metadata is None:
+            raise _unlike("another file")
+        try:
+            return decode(ScoreFacts, metadata, "scores")
+        except DataError as error:
+            raise _unlike(f"other metadata: {error.problem}") from error
 
 
 def _schema(n_scales: int | None, pyarrow: Any) -> Any:
@@ -192,24 +198,11 @@ def _schema(n_scales: int | None, pyarrow: Any) -> Any:
     return pyarrow.schema([pyarrow.field(name, kind, False) for name, kind in types.items()])
 
 
-def _decoded(metadata: bytes | None) -> ScoreFacts:
-    if metadata is None:
-        raise _unlike("another file")
-    try:
-        return decode(ScoreFacts, metadata, "scores")
-    except DataError as error:
-        raise _unlike(f"other metadata: {error.problem}") from error
-
-
 def _unlike(got: str) -> DataError:
     return DataError(
         f"expected scores that archive score wrote, got {got}",
         hint="give the directory that archive score wrote to, or delete the file and score again",
     )
-
-
-def _readable() -> AbstractContextManager[None]:
-    return as_data_errors("a whole file of scores", **EXTRA)
 
 
 @contextmanager

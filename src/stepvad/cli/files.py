@@ -30,7 +30,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Config, PoseFormat
+from stepvad.config import Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def inspect(
         from stepvad.formats import PoseSummary
 
         with progress_bars() as report:
-            found = PoseSummary.of(read_poses([path], format, report, fps=fps))
+            found = PoseSummary.from_clips(read_poses([path], format, report, fps=fps))
         _print(asdict(found), _pose_sentences(found), as_json=as_json)
 
 
@@ -225,7 +225,7 @@ def _clock(seconds: float | None) -> str:
 
 
 def _inspect_drift(
-    model: Path, recent: Path, format: PoseFormat, fps: float | None, *, as_json: bool
+    model: Path, recent: Path, format: str, fps: float | None, *, as_json: bool
 ) -> None:
     from stepvad.events.calibration import ScoredFootage, check_drift, require_calibration
 

@@ -36,7 +36,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Compute, Config, DistanceMethod, Method, PoseFormat, View
+from stepvad.config import Compute, Config, DistanceMethod, Method, View
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class _Source:
     """The pose files to fit on, and how they are read."""
 
     def __init__(
-        self, paths: Sequence[Path], format: PoseFormat, fps: float | None, marked: Path | None
+        self, paths: Sequence[Path], format: str, fps: float | None, marked: Path | None
     ) -> None:
         self._paths, self._format, self._fps, self._marked = paths, format, fps, marked
         self.before = None if marked is None else load_detector(marked)

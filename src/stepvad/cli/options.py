@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, ge
 import typer
 
 from stepvad.cli.terminal import notes_of, say
-from stepvad.config import Config, PoseFormat, Runtime
+from stepvad.config import Config, Runtime
 from stepvad.errors import ConfigError, Report, StepvadError
+from stepvad.formats import FORMATS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from stepvad.events.threshold import Threshold
     from stepvad.poses import Clip
 
+if TYPE_CHECKING:
+    PoseFormat = str
+else:
+    PoseFormat = Literal["auto", *FORMATS]
 FormatOption = Annotated[PoseFormat, typer.Option("--format", help="Format of the pose files.")]
 PosesArgument = Annotated[
     list[Path], typer.Argument(help="Pose files, or directories of pose files.")
@@ -229,7 +234,7 @@ def load_detector(path: Path) -> Detector:
 
 def read_poses(
     paths: Sequence[Path],
-    format: PoseFormat,
+    format: str,
     report: Report,
     *,
     fps: float | None = None,
@@ -241,7 +246,7 @@ def read_poses(
     return _noted(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
 
 
-def read_clip(path: Path, format: PoseFormat, report: Report) -> Clip:
+def read_clip(path: Path, format: str, report: Report) -> Clip:
     """The only clip of a file; it must contain at least one pose."""
     from stepvad.formats import read_people
 
@@ -250,7 +255,7 @@ def read_clip(path: Path, format: PoseFormat, report: Report) -> Clip:
 
 
 def read_training_poses(
-    paths: Sequence[Path], format: PoseFormat, report: Report, *, fps: float | None = None
+    paths: Sequence[Path], format: str, report: Report, *, fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     from stepvad.evaluation.datasets import read_training

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepvad import formats
-from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation.packed import (
     BOX_FILE,
@@ -27,8 +26,8 @@ from stepvad.evaluation.packed import (
     trajectory_labels,
     trajectory_layout,
 )
-from stepvad.formats import checked_axes, read_all
 from stepvad.formats import labels as truth
+from stepvad.formats import read_all, warn_if_swapped
 from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
@@ -211,13 +210,13 @@ def write_dataset(
 
 
 def read_training(
-    paths: Sequence[Path], *, format: PoseFormat = "auto", report: Report = silent
+    paths: Sequence[Path], *, format: str = "auto", report: Report = silent
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     roots = [path for path in paths if format == "auto" and is_dataset(path)]
     datasets = [open_dataset(root) for root in roots]
     clips = (clip for dataset in datasets for clip in dataset.train_clips())
-    for number, clip in enumerate(checked_axes(clips), start=1):
+    for number, clip in enumerate(warn_if_swapped(clips), start=1):
         yield clip
         report(Progress("reading", number, 0, clip.name))
     others = [path for path in paths if path not in roots]
@@ -299,7 +298,7 @@ def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
             "got no such directory",
             hint="put one pose file per clip there, and those to fit on in pose/train",
         )
-    pose_format: PoseFormat = "poselift" if layout == "poselift" else "auto"
+    pose_format: str = "poselift" if layout == "poselift" else "auto"
     poses = partial(formats.read_clips, format=pose_format)
     return partial(poses, root / "pose" / "train"), partial(poses, root / "pose" / "test")
 

@@ -1,67 +1,43 @@
-"""Read and write pose files: AlphaPose, PoseLift, COCO, OpenPose, ultralytics and our own tracks.
+"""Read and write pose files; `FORMATS` is the one table of their formats.
 
-The formats are documented under Reference, File formats.
+The formats are documented under Reference, File formats. Readers are imported when a file is read:
+the commands import this package for the names of the formats alone.
 """
 
 from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from stepvad.config import PoseFormat
 from stepvad.errors import ConfigError, DataError, Progress, Report, os_reason, silent
-from stepvad.formats import tracks
-from stepvad.formats.json_poses import (
-    OPENPOSE,
-    is_coco,
-    is_openpose,
-    is_poselift,
-    is_ultralytics,
-    read_alphapose,
-    read_coco,
-    read_openpose,
-    read_poselift,
-    read_ultralytics,
-    write_alphapose,
-)
-from stepvad.formats.reading import PoseFile, children, unreadable
-from stepvad.poses import Clip
+from stepvad.formats.reading import FileFormat, PoseFile, children, unreadable
+
+if TYPE_CHECKING:  # brings numpy, which `stepvad --help` does not need
+    from stepvad.poses import Clip
 
 logger = logging.getLogger(__name__)
 
 UPRIGHT = 0.85
 """Expected share of poses with the ankles below the nose; about 0.5 if x and y are swapped."""
 
-
-class FileFormat(NamedTuple):
-    """A format of pose files: their suffixes, whether a file is of it, and its reader."""
-
-    suffixes: tuple[str, ...]
-    sniff: Callable[[PoseFile], bool]
-    read: Callable[[PoseFile, float | None], Iterable[Clip]]
-    is_directory: bool = False
-    """A clip is a directory of such files."""
-
-
-FORMATS: dict[PoseFormat, FileFormat] = {
-    "tracks": FileFormat((".parquet",), lambda file: True, tracks.read),
-    "openpose": FileFormat((OPENPOSE,), is_openpose, read_openpose, is_directory=True),
-    "ultralytics": FileFormat((".json",), is_ultralytics, read_ultralytics),
-    "coco": FileFormat((".json",), is_coco, read_coco),
-    "poselift": FileFormat((".json",), is_poselift, read_poselift),
-    "alphapose": FileFormat((".json",), lambda file: True, read_alphapose),
+FORMATS = {
+    "tracks": "stepvad.formats.tracks:TRACKS",
+    "openpose": "stepvad.formats.json_poses:OPENPOSE",
+    "ultralytics": "stepvad.formats.json_poses:ULTRALYTICS",
+    "coco": "stepvad.formats.json_poses:COCO",
+    "poselift": "stepvad.formats.json_poses:POSELIFT",
+    "alphapose": "stepvad.formats.json_poses:ALPHAPOSE",
 }
-"""By name, in the order in which `auto` tries them."""
+"""The `FileFormat` of each name, in the order in which `auto` tries them."""
 
 
 def read_clips(
-    path: str | Path, *, format: PoseFormat = "auto", fps: float | None = None
+    path: str | Path, *, format: str = "auto", fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips of a file, or of all files in a directory sorted by file name.
 
@@ -81,7 +57,7 @@ def read_clips(
     )
 
 
-def read_clip(path: str | Path, *, format: PoseFormat = "auto", fps: float | None = None) -> Clip:
+def read_clip(path: str | Path, *, format: str = "auto", fps: float | None = None) -> Clip:
     """The only clip of a file; same arguments and errors as `read_clips`."""
     clips = read_clips(path, format=format, fps=fps)
     first, second = next(clips, None), next(clips, None)
@@ -102,8 +78,10 @@ def write_clip(clip: Clip, path: str | Path) -> None:
     path = Path(path)
     match path.suffix.lower():
         case ".parquet":
-            tracks.write([clip], path)
+            write_clips([clip], path)
         case ".json":
+            from stepvad.formats.json_poses import write_alphapose
+
             write_alphapose(clip, path)
         case suffix:
             raise DataError(
@@ -118,6 +96,8 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
     Clips are consumed one at a time, so a generator need not fit in memory. Each file is written
     atomically. A directory is created if missing and holds one `<clip>.parquet` per clip.
     """
+    from stepvad.formats import tracks
+
     path = Path(path)
     if path.suffix.lower() == ".parquet":
         tracks.write(clips, path)
@@ -133,18 +113,14 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
         tracks.write([clip], path / f"{file_stem(clip.name)}.parquet")
 
 
-def clip_files(path: str | Path, *, format: PoseFormat = "auto") -> list[Path]:
+def clip_files(path: str | Path, *, format: str = "auto") -> list[Path]:
     """The files that `read_clips` would read, in the same order; used for progress bars.
 
     For a directory, these are its direct files with a known suffix, hidden files excluded, and the
     directories in it that OpenPose wrote; one that OpenPose wrote is itself read as a file.
     """
     path = Path(path)
-    if format != "auto" and format not in FORMATS:
-        raise ConfigError(
-            f"format: expected one of {', '.join(get_args(PoseFormat))}, got {format!r}"
-        )
-    rows = [*FORMATS.values()] if format == "auto" else [FORMATS[format]]
+    rows = _rows(format)
     by_directory = [row for row in rows if row.is_directory]
 
     def is_clip(directory: Path) -> bool:
@@ -176,7 +152,7 @@ def clip_files(path: str | Path, *, format: PoseFormat = "auto") -> list[Path]:
 def read_all(
     paths: Sequence[Path],
     *,
-    format: PoseFormat = "auto",
+    format: str = "auto",
     fps: float | None = None,
     distinct: bool = False,
     report: Report = silent,
@@ -188,22 +164,14 @@ def read_all(
     files = [file for path in paths for file in clip_files(path, format=format)]
 
     def clips() -> Iterator[Clip]:
-        names: set[str] = set()
         for number, file in enumerate(files, start=1):
-            for clip in read_clips(file, format=format, fps=fps):
-                if distinct and clip.name in names:
-                    raise DataError(
-                        f"{file}: expected distinct clips, got {clip.name} twice",
-                        hint="rename one, or give one of the two",
-                    )
-                names.add(clip.name)
-                yield clip
+            yield from read_clips(file, format=format, fps=fps)
             report(Progress("reading", number, len(files), file.name))
 
-    return checked_axes(clips())
+    return warn_if_swapped(_distinct(clips()) if distinct else clips())
 
 
-def read_people(path: Path, *, format: PoseFormat = "auto", report: Report = silent) -> Clip:
+def read_people(path: Path, *, format: str = "auto", report: Report = silent) -> Clip:
     """The only clip of a file; it must contain at least one pose."""
     clips = list(read_all([path], format=format, report=report))
     if len(clips) != 1:
@@ -218,7 +186,7 @@ def read_people(path: Path, *, format: PoseFormat = "auto", report: Report = sil
     return clips[0]
 
 
-def checked_axes(clips: Iterable[Clip]) -> Iterator[Clip]:
+def warn_if_swapped(clips: Iterable[Clip]) -> Iterator[Clip]:
     """Pass clips through, and log a warning after the last if most people are not upright."""
     n_poses = n_upright = 0
     for clip in clips:
@@ -262,13 +230,14 @@ class PoseSummary:
     mean_confidence: float
 
     @classmethod
-    def of(cls, clips: Iterable[Clip]) -> PoseSummary:
+    def from_clips(cls, clips: Iterable[Clip]) -> PoseSummary:
         """Summarise clips one at a time."""
-        n_clips = frames = with_people = missing = longest = n_tracks = 0
+        import numpy as np
+
+        n_clips = frames = with_people = missing = longest = n_tracks = poses = 0
         skeletons: set[str] = set()
         rates: set[float] = set()
-        means: list[float] = []
-        poses = 0
+        sure = 0.0
         for clip in clips:
             n_clips, frames = n_clips + 1, frames + clip.n_frames
             with_people += int((clip.persons_per_frame() > 0).sum())
@@ -278,7 +247,7 @@ class PoseSummary:
             for track in clip.tracks:
                 longest = max(longest, len(track))
                 missing += int(np.isnan(track.confidence).sum())
-                means.append(float(np.nan_to_num(track.confidence).mean(axis=1).sum()))
+                sure += float(np.nan_to_num(track.confidence).mean(axis=1).sum())
         return cls(
             clips=n_clips,
             frames=frames,
@@ -289,28 +258,37 @@ class PoseSummary:
             longest_track=longest,
             skeletons=sorted(skeletons),
             fps=sorted(rates),
-            mean_confidence=sum(means) / max(poses, 1),
+            mean_confidence=sure / max(poses, 1),
         )
 
 
-def _read_file(path: Path, format: PoseFormat, fps: float | None) -> Iterator[Clip]:
+def _rows(format: str) -> list[FileFormat]:
+    """The format of this name; all of them for `auto`."""
+    if format != "auto" and format not in FORMATS:
+        raise ConfigError(
+            f"format: expected one of {', '.join(['auto', *FORMATS])}, got {format!r}"
+        )
+    names = FORMATS if format == "auto" else [format]
+    return [resolve_name(FORMATS[name]) for name in names]
+
+
+def _read_file(path: Path, format: str, fps: float | None) -> Iterator[Clip]:
     """Yield the clips of one file: exactly one from JSON, any number from Parquet."""
-    file = PoseFile(path)
-    yield from (_sniffed(file) if format == "auto" else FORMATS[format]).read(file, fps)
-
-
-def _sniffed(file: PoseFile) -> FileFormat:
-    """The format of a file, by its suffix, then by what it holds."""
-    is_directory, suffix = file.path.is_dir(), file.path.suffix
-    for row in FORMATS.values():
-        fits = is_directory or suffix.lower() in row.suffixes
-        if row.is_directory == is_directory and fits and row.sniff(file):
-            return row
-    raise DataError(
-        f"{file.path}: expected a file that ends in "
-        f"{' or '.join(_file_suffixes(FORMATS.values()))}, got {suffix or 'none'}",
-        hint="name the format",
-    )
+    file, rows = PoseFile(path), _rows(format)
+    if format == "auto":
+        is_directory = path.is_dir()
+        for row in rows:
+            # the suffix, then what the file holds
+            fits = is_directory or path.suffix.lower() in row.suffixes
+            if row.is_directory == is_directory and fits and row.sniff(file):
+                yield from row.read(file, fps)
+                return
+        ends = " or ".join(_file_suffixes(rows))
+        raise DataError(
+            f"{path}: expected a file that ends in {ends}, got {path.suffix or 'none'}",
+            hint="name the format",
+        )
+    yield from rows[0].read(file, fps)
 
 
 def _file_suffixes(rows: Iterable[FileFormat]) -> tuple[str, ...]:

@@ -18,58 +18,54 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepvad import interop, skeletons
+from stepvad import skeletons
 from stepvad.errors import DataError
 from stepvad.files import replacing
-from stepvad.formats.reading import (
-    PoseFile,
-    Repeated,
-    check_frames,
-    check_joints,
-    children,
-    described,
-    load_json,
-    located,
-    whole_number,
-)
-from stepvad.interop import FramePoses
+from stepvad.formats import reading
+from stepvad.formats.reading import FileFormat, PoseFile, Repeated, described, whole_number
 from stepvad.poses import MAX_FRAME, Clip, Track, n_frames_of
+from stepvad.tracker import FramePoses, clip_from_frames
 
 logger = logging.getLogger(__name__)
-ALPHAPOSE = "_alphapose_tracked_person"
-"""Suffix that the public releases put between a clip's name and `.json`."""
 
 TRACK_KEYS = ("track_id", "idx", "id")
-"""Keys that may hold the track id, in order of preference."""
-
-OPENPOSE = "_keypoints.json"
+"""Keys that may hold the track id of a COCO result, in order of preference."""
+KEYPOINTS = "_keypoints.json"
 """Suffix of OpenPose's files."""
-_NOBODY = FramePoses.of([])
 
 Order = Literal["xyc", "yxc"]
 """Order of a joint's three numbers: x, y and confidence, or y, x and confidence."""
 
 
-def read_alphapose(file: PoseFile, fps: float | None) -> list[Clip]:
+def read_alphapose(file: PoseFile, fps: float | None, *, order: Order = "xyc") -> list[Clip]:
     """The clip of AlphaPose's tracked persons.
 
     Scores are the detector's and not bounded by 1, so they are never used as confidences.
     """
-    return _tracked_persons(file, "xyc", fps)
+    document = file.document
+    with reading.located(str(file.path)):
+        people = [*_people(document)]
+        return [clip_from_people(people, name=clip_name(file.path), fps=fps, order=order)]
 
 
-def read_poselift(file: PoseFile, fps: float | None) -> list[Clip]:
-    """The clip of AlphaPose's tracked persons, with y and x swapped as PoseLift has them."""
-    return _tracked_persons(file, "yxc", fps)
+def write_alphapose(clip: Clip, path: Path) -> None:
+    """Write a clip in AlphaPose's layout, which cannot store fps, length or joint names.
+
+    Clips do not keep the detection score; the mean confidence of the pose replaces it.
+    """
+    with replacing(path, DataError) as temporary, temporary.open("w", encoding="utf-8") as out:
+        # Not json.dump: it writes the same text ten times more slowly, without C.
+        out.write(json.dumps({_key(track): _frames(track) for track in clip.tracks}))
 
 
 def is_poselift(file: PoseFile) -> bool:
@@ -91,37 +87,162 @@ def is_poselift(file: PoseFile) -> bool:
     return True
 
 
-def write_alphapose(clip: Clip, path: Path) -> None:
-    """Write a clip in AlphaPose's layout, which cannot store fps, length or joint names.
-
-    Clips do not keep the detection score; the mean confidence of the pose replaces it.
-    """
-    with replacing(path, DataError) as temporary, temporary.open("w", encoding="utf-8") as out:
-        # Not json.dump: it writes the same text ten times more slowly, without C.
-        out.write(json.dumps({_key(track): _frames(track) for track in clip.tracks}))
-
-
 def clip_name(path: Path) -> str:
     """The name of a file's clip, following the naming of the public releases.
 
     >>> clip_name(Path("01_0014_alphapose_tracked_person.json"))
     '01_0014'
     """
-    return path.stem.removesuffix(ALPHAPOSE)
+    return path.stem.removesuffix("_alphapose_tracked_person")
 
 
-def _tracked_persons(file: PoseFile, order: Order, fps: float | None) -> list[Clip]:
+ALPHAPOSE = FileFormat((".json",), lambda file: True, read_alphapose)
+POSELIFT = FileFormat((".json",), is_poselift, partial(read_alphapose, order="yxc"))
+
+
+def read_coco(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of COCO keypoint results; their category and score are ignored."""
     document = file.document
-    with located(str(file.path)):
-        return [clip_of([*_people(document)], name=clip_name(file.path), fps=fps, order=order)]
+    with reading.located(str(file.path)):
+        if not isinstance(document, list):
+            raise DataError(
+                f"expected a list of keypoint results, got {described(document)}",
+                hint="give COCO keypoint results, or name the format",
+            )
+        people: dict[int, PersonPoses] = {}
+        for at, result in enumerate(document):
+            track_id, frame, keypoints = _pose(at, result)
+            person = people.setdefault(track_id, PersonPoses(track_id, [], []))
+            person.frames.append(frame)
+            person.keypoints.append(keypoints)
+        return [clip_from_people(list(people.values()), name=file.path.stem, fps=fps)]
+
+
+# tried after ultralytics, whose lists hold a list for each frame
+COCO = FileFormat((".json",), lambda file: isinstance(file.document, list), read_coco)
+
+
+def read_ultralytics(file: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of a list with the people of each frame, as ultralytics gives them."""
+    document = file.document
+    with reading.located(str(file.path)):
+        if not isinstance(document, list) or not all(isinstance(one, list) for one in document):
+            raise DataError(
+                f"expected a list with a list of people for each frame, got {described(document)}",
+                hint="write [result.summary() for result in results]",
+            )
+        frames = (
+            _people_of_frame(from_summary, frame, f"frame {number}")
+            for number, frame in enumerate(document)
+        )
+        return [clip_from_frames(frames, file.path.stem, fps=fps)]
+
+
+def is_ultralytics(file: PoseFile) -> bool:
+    """Recognise a list of frames, each a list of people."""
+    document = file.document
+    return isinstance(document, list) and bool(document) and isinstance(document[0], list)
+
+
+def from_summary(people: Sequence[Mapping[str, Any]]) -> FramePoses:
+    """People as ultralytics' `summary()` and `to_json()` give them."""
+    if not people:
+        return FramePoses.from_arrays([])
+    with _as_data_error(
+        "people with keypoints, box and confidence",
+        hint="give what result.summary() of a pose model returns",
+    ):
+        # joints (N, V, 2) and their confidence (N, V), boxes (N, 4), scores and ids (N,)
+        joints = [one["keypoints"] for one in people]
+        xy = np.array([(some["x"], some["y"]) for some in joints], np.float64).swapaxes(1, 2)
+        seen = [some.get("visible", np.ones(len(some["x"]))) for some in joints]
+        boxes = [[one["box"][side] for side in ("x1", "y1", "x2", "y2")] for one in people]
+        scores = [one["confidence"] for one in people]
+        tracked = all("track_id" in one for one in people)
+        ids = [one["track_id"] for one in people] if tracked else None
+        return FramePoses.from_arrays(xy, seen, ids=ids, boxes=boxes, scores=scores)
+
+
+ULTRALYTICS = FileFormat((".json",), is_ultralytics, read_ultralytics)
+
+
+def read_openpose(directory: PoseFile, fps: float | None) -> list[Clip]:
+    """The clip of a directory with a file per frame; it is named like the directory."""
+    found: dict[int, FramePoses] = {}
+    for path in reading.children(directory.path, suffixes=(KEYPOINTS,)):
+        frame = _frame_of_file(path)
+        if frame in found:
+            raise DataError(
+                f"{path}: expected one file for frame {frame}, got another",
+                hint="give each video its own directory",
+            )
+        reading.check_frames(frame + 1, len(found))
+        found[frame] = _people_of_frame(from_openpose, reading.load_json(path), str(path))
+    # a frame without a file has no people
+    nobody = FramePoses.from_arrays([])
+    frames = (found.get(n, nobody) for n in range(max(found) + 1))
+    with reading.located(str(directory.path)):
+        return [clip_from_frames(frames, directory.path.name, fps=fps)]
+
+
+def is_openpose(directory: PoseFile) -> bool:
+    """Recognise a directory that OpenPose wrote."""
+    path = directory.path
+    return path.is_dir() and any(path.glob(f"[!.]*{KEYPOINTS}"))
+
+
+def from_openpose(document: Any) -> FramePoses:
+    """The parsed JSON that OpenPose writes for one frame; BODY_25 or its 18 joints of COCO."""
+    with _as_data_error(
+        "people, each with x, y and confidence of the same joints under pose_keypoints_2d",
+        hint="give what OpenPose writes with --write_json",
+    ):
+        people = document["people"]
+        joints = np.array([np.reshape(p["pose_keypoints_2d"], (-1, 3)) for p in people], np.float64)
+        ids = [int(person.get("person_id", [-1])[0]) for person in people]
+    if not people:
+        return FramePoses.from_arrays([])
+    tracked = min(ids) >= 0  # -1: OpenPose did not track
+    return FramePoses.from_arrays(joints[..., :2], joints[..., 2], ids=ids if tracked else None)
+
+
+OPENPOSE = FileFormat((KEYPOINTS,), is_openpose, read_openpose, is_directory=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonPoses:
+    """Poses of one person as read from JSON, in any order and not yet validated."""
+
+    track_id: int
+    frames: list[int]
+    keypoints: list[Any]
+
+
+def clip_from_people(
+    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
+) -> Clip:
+    """Build a clip of these people, sorted by track id, without those who have no pose.
+
+    Every pose must have as many joints as the first. 17 and 18 joints have names, see
+    `skeletons.of_size`. The clip ends with its last pose.
+    """
+    people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
+    # the first list of keypoints says how many joints there are
+    lists = (keypoints for person in people for keypoints in person.keypoints)
+    n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
+    reading.check_joints(n_values // 3)
+    tracks = tuple(_track(person, n_values, order) for person in people)
+    reading.check_frames(n_frames_of(tracks), sum(map(len, tracks)))
+    skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
+    return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
 
 
 def _people(document: object) -> Iterator[PersonPoses]:
-    """Yield the persons of a file with their poses, not yet validated."""
+    """Yield the tracked persons of AlphaPose with their poses, not yet validated."""
     if not isinstance(document, dict):
-        got = f"{document.key!r} twice" if isinstance(document, Repeated) else described(document)
         raise DataError(
-            f"expected an object of tracked persons, each with its own id, got {got}",
+            f"expected an object of tracked persons, each with its own id, got "
+            f"{described(document)}",
             hint="give AlphaPose's tracked-person JSON, or name the format",
         )
     for key, value in document.items():
@@ -137,56 +258,32 @@ def _people(document: object) -> Iterator[PersonPoses]:
 
 def _person(track_id: int, tables: Iterable[object]) -> PersonPoses:
     """Build one person from one or more tables of frames."""
-    frames: list[int] = []
-    poses: list[Any] = []
+    person = PersonPoses(track_id, [], [])
     for table in tables:
+        if isinstance(table, Repeated):
+            raise _repeated(track_id, table.key)
         if not isinstance(table, dict):
-            raise _not_frames(track_id, table)
-        frames += [_frame_of_key(track_id, key) for key in table]
-        poses += table.values()
-    try:
-        keypoints = [pose["keypoints"] for pose in poses]
-    except (KeyError, TypeError) as error:
-        raise _not_a_pose(track_id, frames, poses) from error
-    return PersonPoses(track_id, frames, keypoints)
-
-
-def _frame_of_key(track_id: int, key: str) -> int:
-    frame = whole_number(key)
-    if frame is None:
-        raise DataError(
-            f"track {track_id}, frame {described(key)}: expected a frame number from 0 to "
-            f"{MAX_FRAME}",
-            hint="number the frames from the start of the clip",
-        )
-    return frame
-
-
-def _not_frames(track_id: int, table: object) -> DataError:
-    """The error for a person whose value is not a table of frames."""
-    if isinstance(table, Repeated):
-        return DataError(
-            f"track {track_id}, frame {table.key}: expected one pose per frame, got more",
-            hint="keep one of them, or give the second person another track id",
-        )
-    return DataError(
-        f"track {track_id}: expected an object of frames, got {described(table)}",
-        hint="give each person its poses by frame number",
-    )
-
-
-def _not_a_pose(track_id: int, frames: list[int], poses: list[Any]) -> DataError:
-    """The error for the first pose without keypoints."""
-    frame, pose = next(
-        (frame, pose)
-        for frame, pose in zip(frames, poses, strict=True)
-        if not (isinstance(pose, dict) and "keypoints" in pose)
-    )
-    got = f"{pose.key!r} twice" if isinstance(pose, Repeated) else described(pose)
-    return DataError(
-        f"track {track_id}, frame {frame}: expected an object with keypoints, got {got}",
-        hint="give keypoints as x, y and confidence of every joint in one flat list",
-    )
+            raise DataError(
+                f"track {track_id}: expected an object of frames, got {described(table)}",
+                hint="give each person its poses by frame number",
+            )
+        for key, pose in table.items():
+            frame = whole_number(key)
+            if frame is None:
+                raise DataError(
+                    f"track {track_id}, frame {described(key)}: expected a frame number from 0 to "
+                    f"{MAX_FRAME}",
+                    hint="number the frames from the start of the clip",
+                )
+            if not (isinstance(pose, dict) and "keypoints" in pose):
+                raise DataError(
+                    f"track {track_id}, frame {frame}: expected an object with keypoints, "
+                    f"got {described(pose)}",
+                    hint="give keypoints as x, y and confidence of every joint in one flat list",
+                )
+            person.frames.append(frame)
+            person.keypoints.append(pose["keypoints"])
+    return person
 
 
 def _key(track: Track) -> str:
@@ -201,6 +298,7 @@ def _key(track: Track) -> str:
 
 def _frames(track: Track) -> dict[str, dict[str, object]]:
     """The person's table of frames, as float64 so that every float32 is written exactly."""
+    # x, y and confidence of all joints in one row per pose, (n, 3 V)
     joined = np.concatenate([track.keypoints, track.confidence[..., None]], axis=2)
     keypoints = joined.reshape(len(track), -1).astype(np.float64).tolist()
     scores = np.clip(np.nan_to_num(track.confidence), 0, 1).mean(axis=1).tolist()
@@ -210,35 +308,11 @@ def _frames(track: Track) -> dict[str, dict[str, object]]:
     }
 
 
-def read_coco(file: PoseFile, fps: float | None) -> list[Clip]:
-    """The clip of COCO keypoint results; their category and score are ignored."""
-    document = file.document
-    with located(str(file.path)):
-        if not isinstance(document, list):
-            raise DataError(
-                f"expected a list of keypoint results, got {described(document)}",
-                hint="give COCO keypoint results, or name the format",
-            )
-        people: dict[int, PersonPoses] = {}
-        for at, result in enumerate(document):
-            track_id, frame, keypoints = _pose(at, result)
-            person = people.setdefault(track_id, PersonPoses(track_id, [], []))
-            person.frames.append(frame)
-            person.keypoints.append(keypoints)
-        return [clip_of(list(people.values()), name=file.path.stem, fps=fps)]
-
-
-def is_coco(file: PoseFile) -> bool:
-    """Recognise a list: of results, unless ultralytics wrote it."""
-    return isinstance(file.document, list)
-
-
 def _pose(at: int, result: object) -> tuple[int, int, object]:
-    """Track id, frame and keypoints of the result at index `at`."""
+    """Track id, frame and keypoints of the COCO result at index `at`."""
     if not isinstance(result, dict):
-        got = f"{result.key!r} twice" if isinstance(result, Repeated) else described(result)
         raise DataError(
-            f"result {at}: expected an object with keypoints, got {got}",
+            f"result {at}: expected an object with keypoints, got {described(result)}",
             hint="give one object per person and frame",
         )
     key = next((key for key in TRACK_KEYS if result.get(key) is not None), None)
@@ -254,123 +328,55 @@ def _pose(at: int, result: object) -> tuple[int, int, object]:
             f"got {described(result[key])}",
             hint="leave out poses that the tracker did not assign",
         )
-    frame = _frame_of_image(result.get("image_id"))
+    # a frame number, or the last number in a file name: 12 for cam3/frame_0012.jpg
+    image = result.get("image_id")
+    if isinstance(image, str):
+        frame = _last_number(PurePosixPath(image).stem)
+    else:
+        frame = whole_number(image)
     if frame is None or frame > MAX_FRAME:
         raise DataError(
             f"track {track_id}, result {at}: expected image_id as a frame number from 0 to "
-            f"{MAX_FRAME} or a file name with one, got {described(result.get('image_id'))}",
+            f"{MAX_FRAME} or a file name with one, got {described(image)}",
             hint="name the images by frame number",
         )
     return track_id, frame, result.get("keypoints")
 
 
-def _frame_of_image(image_id: object) -> int | None:
-    """A frame number, or the last number in a file name: 12 for `cam3/frame_0012.jpg`."""
-    if not isinstance(image_id, str):
-        return whole_number(image_id)
-    numbers = re.findall("[0-9]+", PurePosixPath(image_id).stem)
-    return whole_number(numbers[-1]) if numbers else None
-
-
-def read_ultralytics(file: PoseFile, fps: float | None) -> list[Clip]:
-    """The clip of a list with the people of each frame, as ultralytics gives them."""
-    document = file.document
-    with located(str(file.path)):
-        if not isinstance(document, list) or not all(isinstance(one, list) for one in document):
-            raise DataError(
-                f"expected a list with a list of people for each frame, got {described(document)}",
-                hint="write [result.summary() for result in results]",
-            )
-        frames = (
-            _people_of_frame(interop.from_ultralytics, frame, f"frame {number}")
-            for number, frame in enumerate(document)
-        )
-        return [interop.clip_from_frames(frames, file.path.stem, fps=fps)]
-
-
-def is_ultralytics(file: PoseFile) -> bool:
-    """Recognise a list of frames, each a list of people."""
-    document = file.document
-    return isinstance(document, list) and bool(document) and isinstance(document[0], list)
-
-
-def read_openpose(directory: PoseFile, fps: float | None) -> list[Clip]:
-    """The clip of a directory with a file per frame; it is named like the directory."""
-    found: dict[int, FramePoses] = {}
-    for path in children(directory.path, suffixes=(OPENPOSE,)):
-        frame = _frame_of_file(path)
-        if frame in found:
-            raise DataError(
-                f"{path}: expected one file for frame {frame}, got another",
-                hint="give each video its own directory",
-            )
-        check_frames(frame + 1, len(found))
-        found[frame] = _people_of_frame(interop.from_openpose, load_json(path), str(path))
-    frames = (found.get(n, _NOBODY) for n in range(max(found) + 1))
-    with located(str(directory.path)):
-        return [interop.clip_from_frames(frames, directory.path.name, fps=fps)]
-
-
-def is_openpose(directory: PoseFile) -> bool:
-    """Recognise a directory that OpenPose wrote."""
-    path = directory.path
-    return path.is_dir() and any(path.glob(f"[!.]*{OPENPOSE}"))
-
-
-def _people_of_frame(read: Callable[[Any], FramePoses], document: object, where: str) -> FramePoses:
-    """The people of one frame; errors name it."""
-    with located(where):
-        people = read(document)
-        check_joints(people.skeleton.V)
-    return people
-
-
 def _frame_of_file(path: Path) -> int:
-    """The frame that a file is of: 12 for `lobby_000000000012_keypoints.json`."""
-    digits = re.findall("[0-9]+", path.name.removesuffix(OPENPOSE))
-    number = whole_number(digits[-1]) if digits else None
+    """The frame that a file of OpenPose is of: 12 for `lobby_000000000012_keypoints.json`."""
+    number = _last_number(path.name.removesuffix(KEYPOINTS))
     if number is None:
         raise DataError(
-            f"{path}: expected a frame number before {OPENPOSE}, got none",
+            f"{path}: expected a frame number before {KEYPOINTS}, got none",
             hint="name the files as OpenPose does",
         )
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class PersonPoses:
-    """Poses of one person as read from JSON, in any order and not yet validated."""
-
-    track_id: int
-    frames: list[int]
-    keypoints: list[Any]
+def _last_number(text: str) -> int | None:
+    numbers = re.findall("[0-9]+", text)
+    return whole_number(numbers[-1]) if numbers else None
 
 
-def clip_of(
-    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
-) -> Clip:
-    """Build a clip of these people, sorted by track id, without those who have no pose.
-
-    Every pose must have as many joints as the first. 17 and 18 joints have names, see
-    `skeletons.of_size`. The clip ends with its last pose.
-    """
-    people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
-    lists = (keypoints for person in people for keypoints in person.keypoints)
-    n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
-    check_joints(n_values // 3)
-    tracks = tuple(_track(person, n_values, order) for person in people)
-    check_frames(n_frames_of(tracks), sum(map(len, tracks)))
-    skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
-    return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
+def _people_of_frame(read: Callable[[Any], FramePoses], document: object, where: str) -> FramePoses:
+    """The people of one frame; errors name it."""
+    with reading.located(where):
+        people = read(document)
+        reading.check_joints(people.skeleton.V)
+    return people
 
 
 def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
     """Validate a person's poses and sort them by frame."""
     _check_keypoints(person, n_values)
+    # frames in order of time, (n,)
     frames = np.array(person.frames, dtype=np.int64)
     in_order = np.argsort(frames, kind="stable")
     frames = frames[in_order]
-    _check_distinct(person.track_id, frames)
+    repeated = np.flatnonzero(np.diff(frames) == 0)
+    if len(repeated):
+        raise _repeated(person.track_id, frames[repeated[0]])
     # every joint's three numbers in order of time, (n, V, 3)
     try:
         values = np.array(person.keypoints, dtype=np.float64)
@@ -429,12 +435,18 @@ def _too_large(person: PersonPoses) -> DataError:
     )
 
 
-def _check_distinct(track_id: int, frames: NDArray[np.int64]) -> None:
-    """Reject two poses of one person in the same frame; `frames` are sorted."""
-    repeated = np.flatnonzero(np.diff(frames) == 0)
-    if len(repeated):
-        frame = frames[repeated[0]]
-        raise DataError(
-            f"track {track_id}, frame {frame}: expected one pose per frame, got more",
-            hint="keep one of them, or give the second person another track id",
-        )
+def _repeated(track_id: int, frame: object) -> DataError:
+    """The error for two poses of one person in the same frame."""
+    return DataError(
+        f"track {track_id}, frame {frame}: expected one pose per frame, got more",
+        hint="keep one of them, or give the second person another track id",
+    )
+
+
+@contextmanager
+def _as_data_error(expected: str, *, hint: str) -> Iterator[None]:
+    """Convert errors of reading a document as something that it is not."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise DataError(f"expected {expected}, got something else", hint=hint) from error

@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepvad.errors import DataError, os_reason
 from stepvad.files import read_bounded
+
+if TYPE_CHECKING:  # brings numpy, which `stepvad --help` does not need
+    from stepvad.poses import Clip
 
 MAX_DIGITS = 18
 """Most digits of an integer, so that it fits in 64 bits."""
@@ -45,6 +49,19 @@ class PoseFile:
     def document(self) -> object:
         """The parsed JSON of the file; errors name the file."""
         return load_json(self.path)
+
+
+class FileFormat(NamedTuple):
+    """A format of pose files: their suffixes, whether a file is of it, and its reader.
+
+    The reader gets a frame rate that overrides that of the file, if any.
+    """
+
+    suffixes: tuple[str, ...]
+    sniff: Callable[[PoseFile], bool]
+    read: Callable[[PoseFile, float | None], Iterable[Clip]]
+    is_directory: bool = False
+    """A clip is a directory of such files."""
 
 
 @contextmanager
@@ -82,45 +99,35 @@ def children(directory: Path, *, suffixes: tuple[str, ...]) -> list[Path]:
             f"{directory}: expected a directory, got: {os_reason(error)}",
             hint="check the path",
         ) from error
-    return [
-        entry
-        for entry in entries
-        if entry.name.lower().endswith(suffixes)
-        and not entry.name.startswith(".")
-        and entry.is_file()
-    ]
+    named = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
+    return [entry for entry in named if not entry.name.startswith(".") and entry.is_file()]
 
 
 def load_json(path: Path) -> object:
-    """Parse a JSON file; errors name the file."""
-    data = read_bytes(path, most=MAX_JSON_BYTES)
-    with located(str(path)):
-        return parse_json(data)
-
-
-def parse_json(data: bytes) -> object:
-    """Parse JSON text.
+    """Parse a JSON file; errors name the file.
 
     NaN and Infinity are accepted because pose estimators write them. An object with a duplicate
-    key is returned as `Repeated`.
+    key becomes `Repeated`.
     """
-    try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"expected JSON in UTF-8, got byte 0x{data[error.start]:02x} at {error.start}",
-            hint="the file may be binary or damaged",
-        ) from error
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"expected JSON, got: {error.msg}, line {error.lineno} column {error.colno}",
-            hint="the file may be truncated; write or copy it again",
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"expected JSON of a normal size, got: {error}",
-            hint="this is not a pose file",
-        ) from error
+    data = read_bytes(path, most=MAX_JSON_BYTES)
+    with located(str(path)):
+        try:
+            return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"expected JSON in UTF-8, got byte 0x{data[error.start]:02x} at {error.start}",
+                hint="the file may be binary or damaged",
+            ) from error
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"expected JSON, got: {error.msg}, line {error.lineno} column {error.colno}",
+                hint="the file may be truncated; write or copy it again",
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"expected JSON of a normal size, got: {error}",
+                hint="this is not a pose file",
+            ) from error
 
 
 def described(value: object) -> str:
@@ -132,8 +139,10 @@ def described(value: object) -> str:
             return str(value).lower()
         case list():
             return f"a list of {len(value)}"
-        case dict() | Repeated():
+        case dict():
             return "an object"
+        case Repeated(key):
+            return f"{key!r} twice"
         case _:
             return reprlib.repr(value)
 

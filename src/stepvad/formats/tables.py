@@ -7,40 +7,25 @@ cannot express; pandas drops them, and tables without them are accepted.
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.codec import encode
+from stepvad import codec
+from stepvad.codec import Count
 from stepvad.errors import DataError
 from stepvad.files import replacing
 from stepvad.formats import tracks
-from stepvad.formats.reading import described, located, parse_json, whole_number
-from stepvad.formats.tracks import (
-    ColumnType,
-    Header,
-    check_columns,
-    check_kinds,
-    check_nulls,
-    decode_table,
-    is_text,
-    is_whole,
-    pyarrow_of,
-    row_schema,
-)
+from stepvad.formats.reading import located
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, PoseRows
 from stepvad.windows.body import Repairs
 
-FORMAT = 1
-"""Version of the score format."""
-EXTRA: Mapping[str, str] = {"feature": "a table", "extra": "parquet"}
 SCORE_COLUMNS = ("clip", "track", "frame", "confidence", "score")
 SEEN = "seen"
 """The optional column of the share of poses that were seen; without it, all of them were."""
@@ -59,15 +44,15 @@ def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
     a list of V numbers. Clips must share a skeleton and have distinct names. Needs the parquet
     extra.
     """
-    pyarrow, _ = pyarrow_of(**EXTRA)
+    pyarrow = tracks.import_pyarrow("a table")
     several = [clips] if isinstance(clips, Clip) else [*clips]
     if not several:
         raise DataError("expected at least one clip, got none", hint="check the input")
-    header = Header(several[0].skeleton, {})
-    schema = row_schema(header.skeleton.V, pyarrow)
+    header = tracks.Header(several[0].skeleton, {})
+    schema = tracks.row_schema(header.skeleton.V, pyarrow)
     groups = [*tracks.row_groups(several, header, schema, pyarrow)]
     table = pyarrow.concat_tables(groups) if groups else schema.empty_table()
-    return table.replace_schema_metadata({tracks.METADATA_KEY: encode(header)})
+    return table.replace_schema_metadata({tracks.METADATA_KEY: codec.encode(header)})
 
 
 def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
@@ -82,12 +67,12 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
         MissingExtraError: If pyarrow is not installed.
     """
     with _arrow(table, "poses") as (whole, pyarrow):
-        check_columns(whole.schema, pyarrow.types)
-        metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
-        header = None if metadata is None else Header.decode(metadata)
+        tracks.check_columns(whole.schema, pyarrow.types)
+        header = tracks.Header.from_metadata(whole.schema.metadata)
+        # runs of rows by clip, those without rows too
         parts: dict[str, list[PoseRows]] = {name: [] for name in header.clips} if header else {}
         joints = header.skeleton.V if header else None
-        for name, rows in decode_table(whole, joints, pyarrow):
+        for name, rows in tracks.decode_table(whole, joints, pyarrow):
             parts.setdefault(name, []).append(rows)
     clips = []
     for name, several in parts.items():
@@ -105,7 +90,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     window is, and `energies` holds the standardised energy of each noise scale. Clips must have
     distinct names, and all models the same number of noise scales. Needs the parquet extra.
     """
-    pyarrow, _ = pyarrow_of(**EXTRA)
+    pyarrow = tracks.import_pyarrow("a table")
     several = [scores] if isinstance(scores, Scores) else [*scores]
     widths = {one.windows.E.shape[1] for one in several}
     names = [one.clip for one in several]
@@ -116,6 +101,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
             hint="write one table per model, and rename clips that share a name",
         )
     (L,) = widths
+    # windows of all clips, (N,), each with the name of its clip
     windows = WindowScores.join([one.windows for one in several], L)
     rows = np.repeat(np.arange(len(several)), [len(one.windows) for one in several])
     named = pyarrow.DictionaryArray.from_arrays(rows, pyarrow.array(names, pyarrow.string()))
@@ -125,9 +111,9 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
         table[LACKING] = windows.lacking
     if L:
         table[ENERGIES] = pyarrow.FixedSizeListArray.from_arrays(windows.E.ravel(), L)
-    facts = {"format": FORMAT, "scores": {one.clip: asdict(_Facts.of(one)) for one in several}}
+    facts = {one.clip: _Facts(one.n_frames, one.T, one.flat_windows, one.counts) for one in several}
     return pyarrow.table(table).replace_schema_metadata(
-        {tracks.METADATA_KEY: json.dumps(facts).encode()}
+        {tracks.METADATA_KEY: codec.encode(_ScoreHeader(1, facts))}
     )
 
 
@@ -141,9 +127,9 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
         _check_columns(whole.schema, pyarrow.types)
         for name in ("clip", "track", "frame", LACKING):
             if name in whole.column_names:
-                check_nulls(whole[name], name)
+                tracks.check_nulls(whole[name], name)
         metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
-        facts = None if metadata is None else _decode(metadata)
+        facts = None if metadata is None else _decoded(metadata)
         names = whole["clip"].cast(pyarrow.string()).to_numpy()
         windows = _windows(whole, pyarrow)
     listed = dict.fromkeys([*(facts or ()), *names.tolist()])
@@ -170,21 +156,32 @@ def score_csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
 class _Facts:
     """Facts about a clip's scores that its rows cannot express."""
 
-    n_frames: int
-    T: int
-    flat_windows: int
+    n_frames: Count
+    T: Count
+    flat_windows: Count
     counts: Repairs
 
-    @classmethod
-    def of(cls, scores: Scores) -> _Facts:
-        return cls(scores.n_frames, scores.T, scores.flat_windows, scores.counts)
+
+@dataclass(frozen=True, slots=True)
+class _ScoreHeader:
+    """The metadata of a table of scores."""
+
+    format: Literal[1]
+    scores: dict[str, _Facts]
+
+
+def _decoded(metadata: bytes) -> dict[str, _Facts]:
+    try:
+        return codec.decode(_ScoreHeader, metadata, "metadata").scores
+    except DataError as error:
+        raise DataError(error.problem, hint="leave the metadata out, and give T") from error
 
 
 def _scores(
     name: str,
     windows: WindowScores,
     own: NDArray[np.bool_],
-    facts: Mapping[str, _Facts] | None,
+    facts: dict[str, _Facts] | None,
     T: int | None,
 ) -> Scores:
     """The scores of one clip, from the rows that the mask `own (N,)` selects."""
@@ -215,7 +212,7 @@ def _scores(
 
 
 def _windows(table: Any, pyarrow: Any) -> WindowScores:
-    """The window scores in the columns of a table."""
+    """The window scores in the columns of a table, one row per window."""
     track, frame = (table[name].cast(pyarrow.int64()).to_numpy() for name in ("track", "frame"))
     names = ("confidence", "score", *([SEEN] if SEEN in table.column_names else []))
     numbers = {name: table[name].cast(pyarrow.float32(), safe=False).to_numpy() for name in names}
@@ -239,6 +236,7 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
     """The column of energies, `(N, L)`; L = 0 if it is missing."""
     if ENERGIES not in table.column_names:
         return np.empty((len(table), 0), np.float32)
+    # every row must have the same number L of energies, as a list or a block
     lists = table[ENERGIES].combine_chunks()
     lengths = {*pyarrow.compute.list_value_length(lists).to_pylist()}
     if pyarrow.types.is_fixed_size_list(lists.type):
@@ -255,50 +253,24 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
 
 def _check_columns(schema: Any, types: Any) -> None:
     """Reject a table unless it has each score column exactly once, with a suitable type."""
-    kinds: dict[str, ColumnType] = {"clip": ("text", is_text)}
-    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
+    kinds: dict[str, tracks.ColumnType] = {"clip": ("text", tracks.is_text)}
+    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", tracks.is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
     if SEEN in schema.names:
         kinds[SEEN] = ("numbers", _is_number)
     if LACKING in schema.names:
-        kinds[LACKING] = ("whole numbers", is_whole)
-    check_kinds(schema, types, kinds)
+        kinds[LACKING] = ("whole numbers", tracks.is_whole)
+    tracks.check_kinds(schema, types, kinds)
 
 
 def _is_number(kind: Any, types: Any) -> bool:
     return types.is_floating(kind) or types.is_integer(kind)
 
 
-def _decode(metadata: bytes) -> dict[str, _Facts]:
-    """Parse and validate the metadata of each clip."""
-    match parse_json(metadata):
-        case {"format": int(number), "scores": dict(clips)} if number == FORMAT:
-            return {name: _facts(name, about) for name, about in clips.items()}
-        case other:
-            raise DataError(
-                f"metadata: expected scores of format {FORMAT}, got {described(other)}",
-                hint="leave the metadata out, and give T",
-            )
-
-
-def _facts(name: str, about: object) -> _Facts:
-    match about:
-        case {"n_frames": n_frames, "T": T, "flat_windows": flat, "counts": dict(counts)}:
-            known = {field.name for field in fields(Repairs)}
-            numbers = [n_frames, T, flat, *counts.values()]
-            if {*counts} <= known and all(whole_number(n) is not None for n in numbers):
-                return _Facts(n_frames, T, flat, Repairs(**counts))
-    raise DataError(
-        f"metadata of clip {name!r}: expected n_frames, T, flat_windows and counts, "
-        f"got {described(about)}",
-        hint="leave the metadata out, and give T",
-    )
-
-
 @contextmanager
 def _arrow(table: Any, what: str) -> Iterator[tuple[Any, Any]]:
     """Yield the input as a `pyarrow.Table`, and pyarrow; errors become `DataError`."""
-    pyarrow, _ = pyarrow_of(**EXTRA)
+    pyarrow = tracks.import_pyarrow("a table")
     try:
         yield table if isinstance(table, pyarrow.Table) else pyarrow.table(table), pyarrow
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:

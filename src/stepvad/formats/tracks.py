@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import SEEK_END, BytesIO
 from itertools import chain, groupby, pairwise
@@ -29,28 +29,22 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from stepvad import codec, skeletons
-from stepvad.codec import Count, NewerVersionError, Positive, encode
+from stepvad.codec import Count, NewerVersionError, Positive
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.files import most_unpacked, replacing
-from stepvad.formats.reading import (
-    MAX_NAME,
-    PoseFile,
-    check_frames,
-    check_joints,
-    check_name,
-    located,
-)
+from stepvad.formats import reading
+from stepvad.formats.reading import FileFormat, PoseFile, located
 from stepvad.poses import Clip, PoseRows, Track, n_frames_of
 from stepvad.skeletons import COCO17, Skeleton
 
 METADATA_KEY = b"stepvad"
-EXTRA: Mapping[str, str] = {"feature": "reading Parquet tracks", "extra": "parquet"}
-WRITING = ("writing Parquet tracks", "parquet")
+READING, WRITING = "reading Parquet tracks", "writing Parquet tracks"
 
 ColumnType = tuple[str, Callable[[Any, Any], bool]]
 """Description of a column's type, and the test for it."""
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
+TRACK_FILE = "a Parquet file of tracks"
 ROWS_AT_ONCE = 65_536
 """Rows of a row group, and rows held in memory besides the current clip."""
 
@@ -78,6 +72,9 @@ def read(file: PoseFile, fps: float | None) -> Iterator[Clip]:
         yield from _clips(file.path, fps)
 
 
+TRACKS = FileFormat((".parquet",), lambda file: True, read)
+
+
 def from_bytes(body: bytes) -> Clip:
     """The only clip of the contents of a file."""
     with located("poses"):
@@ -97,28 +94,28 @@ def opened(
     `threads` the columns are decoded sequentially in the calling thread. Exceptions of the consumer
     propagate unchanged; errors of the file do not name it.
     """
-    pyarrow, _ = pyarrow_of(**EXTRA)
+    pyarrow = import_pyarrow(READING)
     with ExitStack() as stack:
-        with _readable():
+        with as_data_errors(TRACK_FILE):
             # the footer's claims, before any row
-            file = stack.enter_context(_parquet(source, texts=["clip"], **EXTRA))
+            file = stack.enter_context(open_parquet(source, texts=["clip"]))
             size = source.stat().st_size if isinstance(source, Path) else source.seek(0, SEEK_END)
-            checked = Checked(file, size)
+            checked = CheckedFile(file, size)
             check_columns(file.schema_arrow, pyarrow.types)
-            metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
-            header = None if metadata is None else Header.decode(metadata)
+            header = Header.from_metadata(file.metadata.metadata)
             if header is not None:
                 total = sum(facts.n_frames for facts in header.clips.values())
-                check_frames(total, file.metadata.num_rows)
+                reading.check_frames(total, file.metadata.num_rows)
         n_joints = header.skeleton.V if header else None
-        yield header, _read(decode_rows(checked, n_joints, pyarrow, threads=threads))
+        yield header, decode_rows(checked, n_joints, pyarrow, threads=threads)
 
 
 def read_origin(path: Path) -> Mapping[str, object]:
     """Facts on how the poses of a file were produced; empty if not recorded."""
-    with located(str(path)), _readable():
-        metadata = read_metadata(path, **EXTRA).get(METADATA_KEY)
-        return {} if metadata is None else Header.decode(metadata).origin
+    import_pyarrow(READING)
+    with located(str(path)), as_data_errors(TRACK_FILE), open_parquet(path) as file:
+        header = Header.from_metadata(file.metadata.metadata)
+        return {} if header is None else header.origin
 
 
 def write(
@@ -129,7 +126,7 @@ def write(
     Small clips share a row group, large ones span several. A track without poses has no rows, so
     it is not stored. `origin` records how the poses were produced, as JSON values.
     """
-    pyarrow_of(*WRITING)  # fails before clips are made, which may take hours
+    import_pyarrow(WRITING)  # fails before clips are made, which may take hours
     clips = iter(clips)
     first = next(clips, None)
     if first is None:
@@ -150,19 +147,22 @@ class Header:
     """The metadata of a track file; clips are in the order in which they were written."""
 
     skeleton: Skeleton
-    clips: dict[Annotated[str, Meta(max_length=MAX_NAME)], ClipFacts]
+    clips: dict[Annotated[str, Meta(max_length=reading.MAX_NAME)], ClipFacts]
     origin: dict[str, Any] = field(default_factory=dict)
     format: Literal[1] = 1
 
     def __post_init__(self) -> None:
         """Check the number of joints and the lengths of names."""
-        check_joints(self.skeleton.V)
+        reading.check_joints(self.skeleton.V)
         for name in (self.skeleton.name, *self.skeleton.joints):
-            check_name(name)
+            reading.check_name(name)
 
     @classmethod
-    def decode(cls, data: bytes) -> Header:
-        """Parse and validate a header in JSON."""
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Header | None:
+        """The header in the metadata of a file or a table; None if it has none."""
+        data = (metadata or {}).get(METADATA_KEY)
+        if data is None:
+            return None
         try:
             return codec.decode(cls, data, "metadata")
         except NewerVersionError:
@@ -249,22 +249,24 @@ def encode_rows(clip_name: str, track: Track, schema: Any, pyarrow: Any) -> Any:
 
 
 def decode_rows(
-    checked: Checked, n_joints: int | None, pyarrow: Any, *, threads: bool = True
+    checked: CheckedFile, n_joints: int | None, pyarrow: Any, *, threads: bool = True
 ) -> Iterator[tuple[str, PoseRows]]:
     """Yield runs of rows with the name of their clip, which may continue in the next run.
 
     `n_joints` defaults to that of the first row. Memory is bounded by the batch, not by the file.
     """
     n_rows, expected = 0, checked.file.metadata.num_rows
-    batches = checked.batches(ROWS_AT_ONCE, threads=threads)
-    for name, rows in _decode(batches, n_joints, pyarrow):
-        n_rows += len(rows.frame)
-        yield name, rows
-    if n_rows != expected:
-        raise DataError(
-            f"expected {expected} rows, as the file says, got {n_rows}",
-            hint="the file is damaged; write or copy it again",
-        )
+    with as_data_errors(TRACK_FILE):
+        for name, rows in _decode(
+            checked.batches(ROWS_AT_ONCE, threads=threads), n_joints, pyarrow
+        ):
+            n_rows += len(rows.frame)
+            yield name, rows
+        if n_rows != expected:
+            raise DataError(
+                f"expected {expected} rows, as the file says, got {n_rows}",
+                hint="the file is damaged; write or copy it again",
+            )
 
 
 def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
@@ -311,7 +313,7 @@ def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
     """The distinct names in a dictionary-encoded text column, and the index of each row's name."""
     names = column.dictionary.to_pylist()
     for name in names:
-        check_name(name)
+        reading.check_name(name)
     return names, column.indices.to_numpy()
 
 
@@ -333,7 +335,7 @@ def is_joints(kind: Any, types: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """A Parquet file whose footer is checked, read one row group at a time."""
 
     file: Any
@@ -354,7 +356,7 @@ class Checked:
                         f"{chunk.num_values:,} values in {n_rows:,} rows",
                         hint="the file is damaged; write or copy it again",
                     )
-                check_joints(-(-chunk.num_values // n_rows))
+                reading.check_joints(-(-chunk.num_values // n_rows))
                 if "DELTA_BYTE_ARRAY" in chunk.encodings:  # a few bytes for a name of any length
                     raise DataError(
                         f"column {name}: expected plain or dictionary encoding, got "
@@ -392,16 +394,11 @@ class Checked:
                 yield chunk
 
 
-def read_metadata(source: Path | BinaryIO, *, feature: str, extra: str) -> dict[bytes, bytes]:
-    """The key-value metadata of a file."""
-    with _parquet(source, texts=(), feature=feature, extra=extra) as file:
-        return dict(file.metadata.metadata or {})
-
-
 @contextmanager
-def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]:
+def as_data_errors(expected: str) -> Iterator[None]:
     """Convert errors of Arrow into a `DataError` that says what was expected."""
-    pyarrow, _ = pyarrow_of(feature, extra)
+    import pyarrow
+
     try:
         yield
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
@@ -412,14 +409,31 @@ def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]
         ) from error
 
 
-def pyarrow_of(feature: str, extra: str) -> tuple[Any, Any]:
-    """Import `pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
+def open_parquet(source: Path | BinaryIO, *, texts: Sequence[str] = ()) -> Any:
+    """Open a Parquet file; the strings in `texts` columns are stored once each."""
+    import pyarrow.parquet
+
+    options: dict[str, Any] = {
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+        "buffer_size": BUFFER,
+        "thrift_container_size_limit": MAX_LISTED,
+    }
+    # the footer alone, then the file: columns that are missing are reported elsewhere
+    about = pyarrow.parquet.ParquetFile(source, **options).metadata
+    paths = {about.schema.column(number).path for number in range(about.num_columns)}
+    there = [name for name in texts if name in paths]
+    return pyarrow.parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
+
+
+def import_pyarrow(feature: str, extra: str = "parquet") -> Any:
+    """Import `pyarrow`, which only Parquet files and tables need; `feature` is for the error."""
     try:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError(feature, extra) from error
-    return pyarrow, pyarrow.parquet
+    return pyarrow
 
 
 def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
@@ -431,7 +445,7 @@ def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
             clip = clip_of(name, tracks, header, fps)
             n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
             if header is None:  # otherwise `opened` checked the declared total
-                check_frames(n_frames, n_poses)
+                reading.check_frames(n_frames, n_poses)
             yield clip
         for name in header.clips if header else ():
             if name not in seen:
@@ -441,10 +455,10 @@ def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
 def _write(
     first: Clip, others: Iterable[Clip], file: Path | BinaryIO, origin: Mapping[str, object]
 ) -> None:
-    pyarrow, parquet = pyarrow_of(*WRITING)
+    pyarrow = import_pyarrow(WRITING)
     header = Header(first.skeleton, {}, {**origin})
     schema = row_schema(first.skeleton.V, pyarrow)
-    with parquet.ParquetWriter(
+    with pyarrow.parquet.ParquetWriter(
         file,
         schema,
         compression="zstd",
@@ -453,17 +467,7 @@ def _write(
     ) as writer:
         for group in row_groups(chain([first], others), header, schema, pyarrow):
             writer.write_table(group, row_group_size=ROWS_AT_ONCE)
-        writer.add_key_value_metadata({METADATA_KEY: encode(header)})
-
-
-def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:
-    """Pass rows through; errors while reading become `DataError`."""
-    with _readable():
-        yield from parts
-
-
-def _readable() -> AbstractContextManager[None]:
-    return as_data_errors("a Parquet file of tracks", **EXTRA)
+        writer.add_key_value_metadata({METADATA_KEY: codec.encode(header)})
 
 
 def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
@@ -543,18 +547,3 @@ def _joints(
             hint="give one number per joint",
         )
     return values.to_numpy().reshape(len(column), n_joints)
-
-
-def _parquet(source: Path | BinaryIO, *, texts: Sequence[str], feature: str, extra: str) -> Any:
-    """Open a Parquet file; the strings in `texts` columns are stored once each."""
-    _, parquet = pyarrow_of(feature, extra)
-    options: dict[str, Any] = {
-        "pre_buffer": False,
-        "page_checksum_verification": True,
-        "buffer_size": BUFFER,
-        "thrift_container_size_limit": MAX_LISTED,
-    }
-    about = parquet.ParquetFile(source, **options).metadata
-    paths = {about.schema.column(number).path for number in range(about.num_columns)}
-    there = [name for name in texts if name in paths]  # missing columns are reported elsewhere
-    return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)

@@ -14,6 +14,7 @@ from msgspec import Meta
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.files import secret
+from stepvad.people import NOBODY
 from stepvad.poses import Pose
 from stepvad.site.intake.child_messages import ImageSide
 from stepvad.site.intake.playback import open_scene
@@ -27,10 +28,10 @@ from stepvad.site.stages import Form
 from stepvad.skeletons import COCO17, strokes
 from stepvad.stream import Stream
 from stepvad.video.camera import Camera, StateChange, device_of
+from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.following import detect_and_recover
 from stepvad.video.models import model_file
 from stepvad.video.networks import choose_engine
-from stepvad.video.people import NOBODY, PoseEstimator, open_estimator
 from stepvad.video.source import Image, open_footage
 from stepvad.windows.sampling import is_resampled, rate_note
 

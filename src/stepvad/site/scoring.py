@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stepvad.events.camera import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
 from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
+from stepvad.people import People
 from stepvad.poses import Clip, Pose
 from stepvad.site.event_writer import (
     ChangeQueue,
@@ -31,8 +32,7 @@ from stepvad.site.recorder import Recorder
 from stepvad.site.stages import FailureLog, Heartbeat
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
-from stepvad.video.people import People
-from stepvad.video.tracker import Tracker
+from stepvad.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 

@@ -6,36 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.video.extract import Parts, extract_clip, extract_file, track_people
-    from stepvad.video.people import (
+    from stepvad.people import Boxes, People
+    from stepvad.tracker import Tracker
+    from stepvad.video.estimators import (
         BoxDetector,
-        Boxes,
         JointEstimator,
-        People,
         PoseEstimator,
         TopDown,
         open_detector,
         open_estimator,
     )
+    from stepvad.video.extract import Parts, extract_clip, extract_file, track_people
     from stepvad.video.source import Image, open_footage
-    from stepvad.video.tracker import Tracker
 
 _HOME = {
-    "BoxDetector": "people",
+    "BoxDetector": "video.estimators",
     "Boxes": "people",
-    "Image": "source",
-    "JointEstimator": "people",
-    "Parts": "extract",
+    "Image": "video.source",
+    "JointEstimator": "video.estimators",
+    "Parts": "video.extract",
     "People": "people",
-    "PoseEstimator": "people",
-    "TopDown": "people",
+    "PoseEstimator": "video.estimators",
+    "TopDown": "video.estimators",
     "Tracker": "tracker",
-    "extract_clip": "extract",
-    "extract_file": "extract",
-    "open_detector": "people",
-    "open_estimator": "people",
-    "open_footage": "source",
-    "track_people": "extract",
+    "extract_clip": "video.extract",
+    "extract_file": "video.extract",
+    "open_detector": "video.estimators",
+    "open_estimator": "video.estimators",
+    "open_footage": "video.source",
+    "track_people": "video.extract",
 }
 
 __all__ = [
@@ -63,6 +62,6 @@ if not TYPE_CHECKING:  # type checkers see only the imports above
         """Load a public name on first use: settings and commands import this package too."""
         if name not in _HOME:
             raise AttributeError(f"module 'stepvad.video' has no attribute {name!r}")
-        value = getattr(import_module(f"stepvad.video.{_HOME[name]}"), name)
+        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
         globals()[name] = value
         return value

@@ -27,12 +27,13 @@ from stepvad.files import (
     set_aside,
     temporary_directory,
 )
+from stepvad.people import NOBODY, Boxes, People
 from stepvad.poses import Clip, tracks_of
+from stepvad.tracker import Tracker
 from stepvad.video.camera import Camera
+from stepvad.video.estimators import PoseEstimator
 from stepvad.video.following import Follower, Moment, detect_and_recover
-from stepvad.video.people import NOBODY, Boxes, People, PoseEstimator
 from stepvad.video.source import PICTURE_RATE, DecodeStats, Footage, Frame, at_rate, open_footage
-from stepvad.video.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 

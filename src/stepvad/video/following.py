@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.video.people import (
+from stepvad.people import (
     NOBODY,
     Boxes,
     Float32s,
     LastPoses,
     People,
-    PoseEstimator,
     extents,
     iou,
     join,
     pose_overlap,
 )
+from stepvad.video.estimators import PoseEstimator
 from stepvad.video.source import Image
 
 REACH = 1.2

@@ -69,7 +69,7 @@ def open_network(
     """
     import onnx
 
-    from stepvad.video.cleaning import cleaned
+    from stepvad.video.simplify import cleaned
 
     engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
     try:

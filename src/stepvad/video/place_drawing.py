@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
-from stepvad.video.people import People
+from stepvad.people import People
 from stepvad.video.source import Image
 
 LONGEST_SIDE = 480

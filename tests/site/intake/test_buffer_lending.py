@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepvad.people import People, no_boxes
 from stepvad.site.intake import capture as capture_module
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.capture import Capture, _Sender
@@ -21,7 +22,6 @@ from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, SupervisedProcess
 from stepvad.site.settings.sections import CameraSettings
-from stepvad.video.people import People, no_boxes
 from stepvad.video.source import Frame as Picture
 from tests.site.intake.pools import grey, is_open, read, running
 from tests.video.servers import wait_until

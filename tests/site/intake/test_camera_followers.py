@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad.people import Boxes, LastPoses, People
 from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.frame_buffers import BufferPool
@@ -18,7 +19,6 @@ from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.pose_workers import PoseWorker
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.file import load
-from stepvad.video.people import Boxes, LastPoses, People
 from tests.site.intake.pools import running, write
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.graphs import yolox_of_bright

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stepvad.people import People, no_boxes
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
-from stepvad.video.people import People, no_boxes
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
 

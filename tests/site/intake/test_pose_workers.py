@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad.people import Boxes, LastPoses, People
 from stepvad.site.intake import pose_workers
 from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
@@ -23,7 +24,6 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, SupervisedProcess
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import PoseSettings
-from stepvad.video.people import Boxes, LastPoses, People
 from stepvad.video.source import Image
 from tests.site.intake.pools import grey, running, write
 from tests.site.sites import video_camera, write_networks, write_site

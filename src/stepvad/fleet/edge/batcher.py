@@ -13,7 +13,7 @@ from stepvad.fleet.wire import Batch, CameraConnection, CoordinatePrecision, bat
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import Skeleton
-from stepvad.video.tracker import Tracker
+from stepvad.tracker import Tracker
 
 CROWD = 1000
 """A batch is sent once it holds this many people, to keep messages small."""

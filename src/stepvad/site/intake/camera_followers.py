@@ -6,9 +6,9 @@ import math
 import threading
 from collections.abc import Iterable
 
+from stepvad.people import NOBODY, LastPoses, People
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.video.following import Follower, Moment
-from stepvad.video.people import NOBODY, LastPoses, People
 
 
 class CameraFollowers:

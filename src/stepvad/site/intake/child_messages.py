@@ -16,8 +16,8 @@ from msgspec import Meta
 from stepvad import codec
 from stepvad.codec import Count
 from stepvad.errors import DataError
+from stepvad.people import Boxes, LastPoses, People
 from stepvad.site.intake.status import CaptureState
-from stepvad.video.people import Boxes, LastPoses, People
 from stepvad.video.place_drawing import drawing_bytes
 from stepvad.video.source import MAX_PIXELS
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from stepvad.people import People
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_buffers import SharedImage
 from stepvad.site.intake.time_slots import TimeOrder
-from stepvad.video.people import People
 
 WAITING = 4
 """Frames of a camera queued for the networks; older ones are stale."""

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.files import remove_leftovers, replacing
+from stepvad.people import People
 from stepvad.retries import Backoff
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import SiteSettings
-from stepvad.video.people import People
 from stepvad.video.place_drawing import drawing_bytes, drawing_size
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.people import LastPoses, People
 from stepvad.retries import Backoff
 from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
@@ -31,9 +32,9 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import PoseSettings, SiteSettings
 from stepvad.site.stages import Repeats, repeated
+from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.following import detect_and_recover
 from stepvad.video.networks import choose_engine
-from stepvad.video.people import LastPoses, People, PoseEstimator, open_estimator
 from stepvad.video.place_drawing import draw_place
 from stepvad.video.source import Image
 

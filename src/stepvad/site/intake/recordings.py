@@ -22,6 +22,7 @@ from stepvad.formats import file_stem, tracks
 from stepvad.model import modelfile
 from stepvad.model.engines import threads_of
 from stepvad.video.camera import PREFIXES, Camera, Device, device_of
+from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.extract import (
     Extraction,
     ExtractionOptions,
@@ -37,7 +38,6 @@ from stepvad.video.extract import (
 )
 from stepvad.video.models import model_file
 from stepvad.video.networks import PoseEngine
-from stepvad.video.people import PoseEstimator, open_estimator
 from stepvad.video.source import PICTURE_RATE, Footage, footage_digest, open_footage
 from stepvad.video.url import CameraTls, Url
 

@@ -1,9 +1,9 @@
-"""Boxes and joints of the people in an image, and the networks that find them."""
+"""Networks that find people in images: boxes by a detector, joints by a pose network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import PoseRuntime
-from stepvad.errors import DataError, ModelFileError
+from stepvad.errors import ModelFileError
+from stepvad.people import Boxes, Float32s, People, iou, no_boxes
 from stepvad.video.models import DETECTOR, POSE, model_file
 from stepvad.video.networks import (
     AnyArray,
@@ -27,10 +28,6 @@ from stepvad.video.networks import (
     region_around,
 )
 from stepvad.video.source import Image
-
-Float32s = NDArray[np.float32]
-JOINT_SPREAD = 0.1
-"""Distance at which a joint still resembles another, in body heights."""
 
 PERSON = 0
 """COCO's class index of *person*."""
@@ -109,98 +106,6 @@ class TopDown:
     def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
         """Joints of the people in these boxes."""
         return self.pose.estimate(images, boxes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class People:
-    """Boxes with joints: keypoints `(N, V, 2)` in pixels and their confidence `(N, V)`."""
-
-    boxes: Boxes
-    keypoints: Float32s
-    confidence: Float32s
-
-    def __post_init__(self) -> None:
-        """Check shapes and numbers."""
-        V = self.keypoints.shape[1] if self.keypoints.ndim == 3 else 17
-        _set(self, "keypoints", (len(self.boxes), V, 2))
-        _set(self, "confidence", (len(self.boxes), V))
-
-    def __len__(self) -> int:
-        """Number of people."""
-        return len(self.boxes)
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> People:
-        """Some of them, in this order."""
-        return People(self.boxes.take(rows), self.keypoints[rows], self.confidence[rows])
-
-    def certain(self, least_confidence: float) -> NDArray[np.bool_]:
-        """Mask `(N,)` of people whose mean joint confidence is at least `least_confidence`."""
-        return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Boxes:
-    """Bounding boxes: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`.
-
-    `followed` `(N,)` marks boxes that come from a person's last pose and not from a detector.
-    """
-
-    corners: Float32s
-    scores: Float32s
-    followed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-    """Empty: none is."""
-
-    def __post_init__(self) -> None:
-        """Check shapes and numbers."""
-        _set(self, "corners", (len(self.corners), 4))
-        _set(self, "scores", (len(self.corners),))
-        marks = np.asarray(self.followed, np.bool_)
-        if not len(marks):
-            marks = np.zeros(len(self), np.bool_)
-        if marks.shape != (len(self),):
-            raise DataError(
-                f"followed must have shape {(len(self),)}, got {marks.shape}",
-                hint="give one row per person",
-            )
-        object.__setattr__(self, "followed", marks)
-
-    def __len__(self) -> int:
-        """Number of people."""
-        return len(self.corners)
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Boxes:
-        """Some of them, in this order."""
-        return Boxes(self.corners[rows], self.scores[rows], self.followed[rows])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LastPoses:
-    """Regions to search for people: corners `(N, 4)` around their last poses, diagonals `(N,)`.
-
-    The diagonal is that of the last detected pose: the person's size.
-    """
-
-    corners: Float32s
-    diagonals: Float32s
-
-    def __post_init__(self) -> None:
-        """Check shapes and numbers."""
-        n = len(self.diagonals)
-        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
-            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
-        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
-            raise DataError("last poses: expected finite corners and positive diagonals")
-
-    def __len__(self) -> int:
-        """Number of people."""
-        return len(self.diagonals)
-
-    def take(self, rows: NDArray[np.int64]) -> LastPoses:
-        """Some of them, in this order."""
-        return LastPoses(self.corners[rows], self.diagonals[rows])
-
-
-NOBODY = LastPoses(np.empty((0, 4), np.float32), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,56 +207,6 @@ class PoseNetwork:
         return decode_simcc(outputs[0], outputs[1], size)
 
 
-def no_boxes() -> Boxes:
-    """An empty set of boxes."""
-    return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
-
-
-def join(first: People, second: People) -> People:
-    """The people of both, in this order."""
-    if not len(second):
-        return first
-    if not len(first):
-        return second
-    boxes = Boxes(
-        np.concatenate([first.boxes.corners, second.boxes.corners]),
-        np.concatenate([first.boxes.scores, second.boxes.scores]),
-        np.concatenate([first.boxes.followed, second.boxes.followed]),
-    )
-    return People(
-        boxes,
-        np.concatenate([first.keypoints, second.keypoints]),
-        np.concatenate([first.confidence, second.confidence]),
-    )
-
-
-def extents(keypoints: Float32s) -> Float32s:
-    """Corners `(N, 4)` of poses `(N, V, 2)`."""
-    return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
-
-
-def iou(a: Float32s, b: Float32s) -> Float32s:
-    """Overlap of boxes `(A, 4)` and `(B, 4)`: shared area over joint area, `(A, B)`."""
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    shared = np.prod(np.maximum(high - low, 0), axis=2)
-    joint = _area(a)[:, None] + _area(b)[None] - shared
-    return np.asarray(shared / np.maximum(joint, np.finfo(np.float32).tiny), np.float32)
-
-
-def pose_overlap(
-    a: tuple[Float32s, Float32s], b: tuple[Float32s, Float32s], heights: Float32s
-) -> Float32s:
-    """Object keypoint similarity of two sets of joints and confidences, `(A, B)`.
-
-    Distances count in the body heights `(A,)` of the first set, joints by the lower confidence.
-    """
-    weight = np.clip(np.minimum(a[1][:, None], b[1][None]), 0.01, 1)
-    apart = np.square(a[0][:, None] - b[0][None]).sum(axis=3)
-    near = np.exp(-apart / (2 * np.square(JOINT_SPREAD * heights))[:, None, None])
-    return np.asarray((weight * near).sum(axis=2) / weight.sum(axis=2), np.float32)
-
-
 def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) -> Boxes:
     """Decode the people in YOLOX's output `(cells, 6)`, in pixels of the network's input.
 
@@ -418,24 +273,6 @@ def decode_simcc(x: Float32s, y: Float32s, size: tuple[int, int]) -> tuple[Float
     pixels = np.stack([x.argmax(axis=1), y.argmax(axis=1)], axis=1) / SIMCC_SPLIT
     confidence = np.maximum(np.minimum(x.max(axis=1), y.max(axis=1)), 0)
     return (pixels / np.array(size)).astype(np.float32), confidence.astype(np.float32)
-
-
-def _area(boxes: Float32s) -> Float32s:
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
-    return np.asarray(sides[:, 0] * sides[:, 1], np.float32)
-
-
-def _set(value: Boxes | People, name: str, shape: tuple[int, ...]) -> None:
-    array = np.ascontiguousarray(getattr(value, name), np.float32)
-    if array.shape != shape:
-        raise DataError(
-            f"{name} must have shape {shape}, got {array.shape}", hint="give one row per person"
-        )
-    if not np.isfinite(array).all():
-        raise DataError(
-            f"{name}: expected finite numbers, got NaN or infinity", hint="leave such people out"
-        )
-    object.__setattr__(value, name, array)
 
 
 def _network(model: str | Path, runtime: PoseRuntime | PoseEngine, threads: int) -> ImageNetwork:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.poses import Pose
-from stepvad.video.people import Float32s, People, iou, pose_overlap
+from stepvad import skeletons
+from stepvad.errors import DataError
+from stepvad.people import Boxes, Float32s, People, iou, pose_overlap
+from stepvad.poses import Clip, Pose, tracks_of
+from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Bodies, jumped
 
 FRAME_S = 0.1
@@ -420,3 +424,157 @@ def _centre_and_sides(corners: Float32s) -> tuple[NDArray[np.float64], NDArray[n
 
 def _body_size(keypoints: Float32s) -> float:
     return float(Bodies.of(keypoints[None, None]).size[0, 0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FramePoses:
+    """The people of one frame, with ids or without.
+
+    Keypoints `(N, V, 2)` are in pixels, confidence is `(N, V)`. A joint that was not found is at
+    (0, 0) with confidence 0. Boxes `(N, 4)` and their scores `(N,)` help a tracker.
+    """
+
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+    ids: NDArray[Any] | None
+    boxes: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    skeleton: Skeleton
+
+    @classmethod
+    def from_arrays(
+        cls,
+        keypoints: ArrayLike,
+        confidence: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        boxes: ArrayLike | None = None,
+        scores: ArrayLike | None = None,
+        skeleton: Skeleton | None = None,
+    ) -> FramePoses:
+        """Arrays, lists or tensors of one frame; joints at (0, 0) or NaN were not found.
+
+        Without confidence all other joints count as seen, without boxes the extent of the joints
+        is taken, and without a skeleton the known one with as many joints.
+        """
+        xy = _keypoints(keypoints)
+        n, joints = xy.shape[:2]
+        lost = ~np.isfinite(xy).all(axis=2) | (xy == 0).all(axis=2)
+        xy = np.where(lost[..., None], np.float32(0), xy)
+        sure = np.ones((n, joints), np.float32)
+        if confidence is not None:
+            given = _rows("confidence", confidence, (n, joints)).astype(np.float32)
+            sure = np.clip(np.nan_to_num(given, nan=0.0), 0, 1)
+        sure[lost] = 0
+        corners = _extents(xy, sure > 0) if boxes is None else _rows("boxes", boxes, (n, 4))
+        rated = np.ones(n) if scores is None else _rows("scores", scores, (n,))
+        return cls(
+            xy,
+            sure,
+            None if ids is None else _rows("ids", ids, (n,)),
+            corners.astype(np.float32),
+            rated.astype(np.float32),
+            skeleton or skeletons.of_size(joints),
+        )
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.keypoints)
+
+    def poses(self, tracker: Tracker | None = None, *, time_s: float | None = None) -> list[Pose]:
+        """Poses for a `Stream`: with the ids of the frame, or with those that a tracker gives.
+
+        `time_s` is the time of the frame for the tracker. One tracker serves one camera.
+        """
+        if tracker is not None:
+            return tracker.update(self.people(), time_s=time_s)
+        if self.ids is None:
+            if not len(self):
+                return []
+            raise DataError(
+                f"expected an id for each of {len(self)} people, got none",
+                hint="run a tracker in your pipeline, or give one: poses(Tracker())",
+            )
+        rows = zip(self.ids, self.keypoints, self.confidence, strict=True)
+        return [Pose(track_id, keypoints, confidence) for track_id, keypoints, confidence in rows]
+
+    def people(self) -> People:
+        """The people with at least one joint, for a tracker."""
+        some = (self.confidence > 0).any(axis=1)
+        boxes = Boxes(self.boxes[some], self.scores[some])
+        return People(boxes, self.keypoints[some], self.confidence[some])
+
+
+def clip_from_frames(
+    frames: Iterable[FramePoses],
+    name: str,
+    *,
+    fps: float | None = None,
+    tracker: Tracker | None = None,
+) -> Clip:
+    """A clip from the people of consecutive frames.
+
+    If any frame has ids, people without one are left out. Otherwise they are tracked, by the given
+    tracker or a new one.
+    """
+    frames = list(frames)
+    skeleton = _one_skeleton(frames, name)
+    if tracker is None and not any(frame.ids is not None for frame in frames):
+        tracker = Tracker()
+    rows = []
+    for number, frame in enumerate(frames):
+        if tracker is not None:
+            poses = frame.poses(tracker, time_s=number / fps if fps else None)
+        else:
+            poses = [] if frame.ids is None else frame.poses()
+        rows += [(pose.track_id, number, pose.keypoints, pose.confidence) for pose in poses]
+    tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
+    return Clip(name, fps, len(frames), tracks, skeleton)
+
+
+def _one_skeleton(frames: Sequence[FramePoses], name: str) -> Skeleton:
+    """The skeleton of all frames with people; COCO-17 if there are none."""
+    kinds = {frame.skeleton for frame in frames if len(frame)} or {skeletons.COCO17}
+    if len(kinds) > 1:
+        raise DataError(
+            f"clip {name}: expected poses of one skeleton, got "
+            f"{' and '.join(sorted(kind.name for kind in kinds))}",
+            hint="make one clip from the frames of one model",
+        )
+    return kinds.pop()
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """An array from an array, a list, or a tensor on any device."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+
+
+def _keypoints(keypoints: ArrayLike) -> NDArray[Any]:
+    """Keypoints `(N, V, 2)`; nobody is an empty array of any shape."""
+    with np.errstate(over="ignore"):  # what is too large counts as not found
+        xy = _array(keypoints).astype(np.float32)
+    if xy.ndim == 3 and xy.shape[1] and xy.shape[2] == 2:
+        return xy
+    if xy.size:
+        raise DataError(
+            f"keypoints must have shape (N, V, 2), got {xy.shape}",
+            hint="give x and y of every joint of every person",
+        )
+    return np.empty((0, skeletons.COCO17.V, 2), np.float32)
+
+
+def _rows(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """One row for each person; nobody is an empty array of any shape."""
+    values = _array(given)
+    if values.shape != shape and (values.size or shape[0]):
+        raise DataError(
+            f"{name} must have shape {shape}, got {values.shape}", hint="give one row per person"
+        )
+    return values.reshape(shape)
+
+
+def _extents(keypoints: NDArray[np.float32], seen: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Corners `(N, 4)` around the joints that were seen."""
+    low = np.where(seen[..., None], keypoints, np.inf).min(axis=1, initial=np.inf)
+    high = np.where(seen[..., None], keypoints, -np.inf).max(axis=1, initial=-np.inf)
+    return np.concatenate([low, high + 1], axis=1).astype(np.float32)
