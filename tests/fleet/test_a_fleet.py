@@ -18,14 +18,12 @@ from stepvad.poses import Clip
 from stepvad.site.intake import demo
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import RATE, THRESHOLD, WorkerProcess, script
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.quiet import quiet
 from tests.fleet.roles import Role, bus_section
 from tests.fleet.runs import whole
 from tests.site.sites import NO_PAGE, write_site
 from tests.video.servers import wait_until
 
-pytestmark = [pytest.mark.slow, needs_postgres]
 
 
 def stored(dsn: str) -> list[Record]:

@@ -14,10 +14,8 @@ from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.settings import FleetSettings
 from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import FleetCommand
 
-pytestmark = needs_postgres
 CANARY = "canary-Zq7"
 
 

@@ -19,7 +19,6 @@ from stepvad.fleet.worker.outgoing import WORKER
 from tests.fleet.cuts import END_S, Roles, both_ways, plan
 from tests.fleet.hosts import Network, missing, network
 from tests.fleet.kept_promises import forgotten, lost, of_others, twice
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.recorded_publishing import Acknowledged
 from tests.fleet.switch import Switch, mac_of
 
@@ -156,7 +155,6 @@ def test_a_run_that_is_interrupted_leaves_no_host_behind(tmp_path: Path) -> None
 @pytest.mark.long
 @pytest.mark.slow
 @needs_hosts
-@needs_postgres
 def test_nothing_is_lost_or_twice_while_hosts_are_cut_off() -> None:
     command = [sys.executable, "-m", "studies", "cuts", "--minutes", "0.75", "--seed", "3"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

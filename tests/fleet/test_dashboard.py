@@ -18,7 +18,6 @@ from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.dashboards import Prometheus, expressions, panels, prometheus
 from tests.fleet.deployed import FLEET, services, yaml
 from tests.fleet.fleets import Player, WorkerProcess
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role, bus_section
 from tests.fleet.runs import several
 from tests.fleet.test_a_fleet import prepare
@@ -78,7 +77,6 @@ def late(asked: Prometheus) -> list[str]:
 
 
 @pytest.mark.slow
-@needs_postgres
 def test_prometheus_answers_every_question_from_what_a_worker_and_a_writer_export(
     tmp_path: Path, dsn: str, scenes: list[Clip]
 ) -> None:

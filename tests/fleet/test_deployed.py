@@ -20,7 +20,6 @@ import pytest
 
 from stepvad.fleet.places import SHARDS
 from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared, services
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role
 from tests.video.servers import SLOWER, wait_until
 
@@ -110,7 +109,6 @@ def pending(machine: Machine) -> dict[str, int]:
     return found
 
 
-@needs_postgres
 @pytest.mark.slow
 def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
     machine = Machine(prepared(tmp_path, "north", "south"))

@@ -22,7 +22,6 @@ from tests.fleet.roles import Role, bus_section
 from tests.site.sites import NO_PAGE, RATE, one_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
-pytestmark = pytest.mark.slow
 SECONDS = 9.0
 
 

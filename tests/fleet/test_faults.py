@@ -25,7 +25,6 @@ from tests.fleet.quiet import Quiet, assert_same, joined, quiet
 from tests.fleet.runs import SPEED, dead, poison, run, several, whole
 from tests.video.servers import SLOWER
 
-pytestmark = pytest.mark.slow
 
 LONG = float(os.environ.get("STEPVAD_TEST_OVERLOAD_S", "10"))
 """How long a worker is overloaded."""

@@ -32,7 +32,6 @@ from tests.fleet.runs import SPEED, whole
 from tests.video.servers import SLOWER, wait_until
 
 logger = logging.getLogger(__name__)
-pytestmark = pytest.mark.slow
 
 CAMERAS, ROUND_S = 6, 3.0
 ROUNDS = int(os.environ.get("STEPVAD_TEST_FLOOD_ROUNDS", "2"))

@@ -21,14 +21,13 @@ from tests.fleet.brokers import Broker, broker, bus_settings, cluster
 from tests.fleet.disks import Disk, small_disk
 from tests.fleet.fleets import Heard, WorkerProcess
 from tests.fleet.messages import body, event, over
-from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.quiet import Quiet, assert_same, joined
 from tests.fleet.roles import Role, bus_section
 from tests.fleet.rows import nothing_waits
 from tests.fleet.runs import run, several, whole
 from tests.video.servers import SLOWER, wait_until
 
-pytestmark = pytest.mark.slow
 
 UNSAID = "stepvad_fleet_events_unsaid"
 SCORED = "stepvad_fleet_frames_scored_total"
@@ -159,7 +158,6 @@ async def written_late(server: Broker, kept: PostgresServer, disk: Disk, log: Pa
         return await events.events(Wanted(), limit=None)
 
 
-@needs_postgres
 def test_8_events_wait_on_the_bus_while_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
     settings = tmp_path / "fleet.toml"
     told = '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n'

@@ -20,7 +20,6 @@ from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD
 from tests.video.servers import SLOWER, free_port
 
-pytestmark = pytest.mark.slow
 
 HUNG_S = 0.5 * SLOWER
 

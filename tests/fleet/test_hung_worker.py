@@ -23,7 +23,6 @@ from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import ROOT, THRESHOLD, Player, WorkerProcess, script
 from tests.video.servers import SLOWER
 
-pytestmark = pytest.mark.slow
 
 HUNG_S = 2.0
 LIMIT_S = 20 * SLOWER

@@ -11,12 +11,10 @@ import pytest
 
 from stepvad.site.stages import STUCK
 from tests.fleet.brokers import broker
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import bus_section
 from tests.fleet.test_a_fleet import prepare
 from tests.video.servers import SLOWER
 
-pytestmark = [pytest.mark.slow, needs_postgres]
 
 HUNG_S = 2.0
 LIMIT_S = 20 * SLOWER

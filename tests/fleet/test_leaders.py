@@ -19,7 +19,6 @@ from tests.fleet.brokers import Broker, bus_settings, cluster
 from tests.fleet.fleets import WorkerProcess
 from tests.video.servers import SLOWER, wait_until
 
-pytestmark = pytest.mark.slow
 LED = "stepvad_fleet_stream_led"
 STREAMS = 7
 """Poses, events, dead letters and four buckets."""

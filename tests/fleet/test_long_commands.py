@@ -18,10 +18,8 @@ from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.events.writer import checked
 from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import needs_postgres
 from tests.video.servers import SLOWER
 
-pytestmark = needs_postgres
 
 COMMAND_S, LONGER_S = 0.5, 1.0
 SLEEPING = """

@@ -25,12 +25,11 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.web import Running, create_app, serve
 from tests.browser import CHROMIUM, log_in
 from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import PostgresServer, needs_postgres
+from tests.fleet.postgres import PostgresServer
 from tests.fleet.roles import Role
 from tests.video.servers import free_port, wait_until
 from tests.web.sites import BEARER, HERE, TOKEN
 
-pytestmark = needs_postgres
 OPEN = {
     *(("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")),
     *(("GET", "/first"), ("POST", "/first")),

@@ -32,7 +32,6 @@ from tests.fleet.runs import SPEED, dead, poison
 from tests.video.servers import SLOWER, wait_until
 
 logger = logging.getLogger(__name__)
-pytestmark = pytest.mark.slow
 
 CAMERAS = 6
 ROUNDS = int(os.environ.get("STEPVAD_TEST_POISON_ROUNDS", "2"))

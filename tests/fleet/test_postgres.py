@@ -20,10 +20,9 @@ from stepvad.fleet.events.postgres import (
 )
 from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event, over, worse
-from tests.fleet.postgres import PostgresServer, needs_postgres
+from tests.fleet.postgres import PostgresServer
 from tests.video.servers import SLOWER, free_port
 
-pytestmark = needs_postgres
 ALL = Wanted()
 
 

@@ -13,7 +13,6 @@ from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, PostgresMeaning, by_class, meaning
 from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event
-from tests.fleet.postgres import needs_postgres
 from tests.video.servers import SLOWER
 
 SERVER: tuple[tuple[type[Exception], PostgresMeaning | None], ...] = (
@@ -98,7 +97,6 @@ async def _is_waiting(dsn: str) -> None:
         await looking.close()
 
 
-@needs_postgres
 def test_the_victim_of_a_deadlock_may_try_again(dsn: str) -> None:
     first, second = sorted([event(1), event(2)], key=lambda one: one.id)
 
@@ -122,7 +120,6 @@ def test_the_victim_of_a_deadlock_may_try_again(dsn: str) -> None:
     asyncio.run(go())
 
 
-@needs_postgres
 def test_two_writers_lock_their_rows_in_one_order(dsn: str) -> None:
     first, second = sorted([event(1), event(2)], key=lambda one: one.id)
 
@@ -150,7 +147,6 @@ def _later(changes: list[Any]) -> list[Any]:
     return [change("update", one.record, sequence=9, turn=5) for one in changes]
 
 
-@needs_postgres
 def test_a_server_that_only_reads_is_asked_again_over_new_connections(dsn: str) -> None:
     """As after a failover: old connections lead to the server that was demoted."""
 

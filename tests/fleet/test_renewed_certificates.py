@@ -18,7 +18,7 @@ from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
-from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.secured import (
     SecuredBroker,
     dsn,
@@ -148,7 +148,6 @@ def database(certs: Path) -> Iterator[PostgresServer]:
         yield made
 
 
-@needs_postgres
 def test_new_connections_to_the_database_use_new_certificates(
     database: PostgresServer, certs: Path, others: Path
 ) -> None:

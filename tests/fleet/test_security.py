@@ -21,7 +21,7 @@ from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.site.intake import demo
 from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.roles import Role
 from tests.fleet.secured import (
     SecuredBroker,
@@ -283,7 +283,6 @@ async def using(address: str, do: Callable[[FleetEvents], Awaitable[Any]]) -> An
         return await do(events)
 
 
-@needs_postgres
 def test_roles_of_the_database_do_their_work_over_tls(
     database: PostgresServer, certs: Path
 ) -> None:
@@ -300,7 +299,6 @@ def test_roles_of_the_database_do_their_work_over_tls(
     asyncio.run(using(dsn(database, certs, "stepvad_owner"), lambda events: events.scrub()))
 
 
-@needs_postgres
 def test_the_database_refuses_plain_text_missing_certificates_and_those_of_others(
     database: PostgresServer, certs: Path, tmp_path: Path
 ) -> None:
@@ -327,7 +325,6 @@ def test_the_database_refuses_plain_text_missing_certificates_and_those_of_other
 
 
 @pytest.mark.slow
-@needs_postgres
 def test_a_whole_fleet_works_with_no_more_rights_than_these(
     tmp_path: Path, certs: Path, server: SecuredBroker, database: PostgresServer
 ) -> None:

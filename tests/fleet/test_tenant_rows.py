@@ -20,7 +20,6 @@ from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.events.tenant_tables import drop_role_sql, role_of, role_sql
 from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event, over, worse
-from tests.fleet.postgres import needs_postgres
 
 ALL = Wanted()
 NOT_ALLOWED = asyncpg.InsufficientPrivilegeError
@@ -122,7 +121,6 @@ def test_an_id_of_another_tenant_cannot_be_made_up() -> None:
             change("new", event(1, id=made_up))
 
 
-@needs_postgres
 def test_the_same_event_of_two_tenants_is_two_rows(owner: str) -> None:
     ours, acme, bold = filled(owner)
     assert {ours.id, acme.id, bold.id} == {ours.id, f"acme.{ours.id}", f"bold.{ours.id}"}
@@ -131,7 +129,6 @@ def test_the_same_event_of_two_tenants_is_two_rows(owner: str) -> None:
     assert sorted(found, key=lambda one: one.top_score) == [ours, acme, bold]
 
 
-@needs_postgres
 def test_a_tenant_sees_and_reviews_its_own_events_and_no_others(owner: str) -> None:
     ours, acme, bold = filled(owner)
     reader = EventReader(as_role(owner, role_of("acme")))
@@ -177,13 +174,11 @@ NOT_FOR_TENANTS = (
 )
 
 
-@needs_postgres
 def test_a_tenant_may_do_nothing_else(owner: str) -> None:
     filled(owner)
     refuses(as_role(owner, role_of("acme")), NOT_FOR_TENANTS)
 
 
-@needs_postgres
 def test_a_tenant_that_becomes_the_group_or_turns_security_off_sees_nothing(owner: str) -> None:
     filled(owner)
     acme, count = as_role(owner, role_of("acme")), "SELECT count(*) FROM stepvad.events"
@@ -200,14 +195,12 @@ def test_a_tenant_that_becomes_the_group_or_turns_security_off_sees_nothing(owne
     assert asyncio.run(sql(acme, leak, asked))[0][0] == 1
 
 
-@needs_postgres
 def test_a_name_that_no_role_can_have_is_refused() -> None:
     for wrong in ("", "a.b", "a" * 49, 'x"; DROP ROLE admin; --', "-a", "a\n"):
         with pytest.raises(ConfigError, match="tenant: expected 1 to 48 letters"):
             role_sql(wrong)
 
 
-@needs_postgres
 def test_a_role_is_made_twice_and_taken_away(owner: str) -> None:
     admin = as_role(owner, "admin")
     asyncio.run(script(admin, role_sql("gone") + role_sql("gone")))
@@ -230,12 +223,10 @@ NOT_FOR_WRITERS = (
 )
 
 
-@needs_postgres
 def test_the_writer_neither_deletes_nor_decides_how_long_events_are_kept(owner: str) -> None:
     refuses(as_role(owner, "stepvad_writer"), NOT_FOR_WRITERS)
 
 
-@needs_postgres
 def test_the_writer_deletes_what_the_owner_no_longer_keeps_and_nothing_else(owner: str) -> None:
     days = 86400.0
     ages = {"": (1, 10, 100), "acme": (1, 10, 100), "bold": (1, 10, 100)}
@@ -277,7 +268,6 @@ GRANT USAGE ON SCHEMA hostile TO PUBLIC;
 """
 
 
-@needs_postgres
 def test_names_of_a_hostile_search_path_mean_nothing(dsn: str, owner: str) -> None:
     filled(owner)
     using(owner, lambda events: events.set_retention(1e5))
@@ -290,7 +280,6 @@ def test_names_of_a_hostile_search_path_mean_nothing(dsn: str, owner: str) -> No
     assert [*map(tuple, rows)] == [("acme",)]
 
 
-@needs_postgres
 def test_the_owner_deletes_for_one_tenant_alone(owner: str) -> None:
     ours, _, bold = filled(owner)
     done = using(owner, lambda events: events.delete(Wanted(tenant="acme", site="north")))
@@ -300,7 +289,6 @@ def test_the_owner_deletes_for_one_tenant_alone(owner: str) -> None:
     assert {one.id for one in found} == {ours.id, bold.id}
 
 
-@needs_postgres
 def test_a_tenant_that_locks_its_rows_does_not_hold_up_the_others(owner: str) -> None:
     filled(owner)
     expired = change("end", over(event(5)), tenant="bold")
@@ -336,7 +324,6 @@ UNION ALL SELECT 'acme.e' || i, 'acme', 'site' || i % 50, 'cam', 'anomaly', 'ale
 """
 
 
-@needs_postgres
 def test_the_page_of_a_tenant_does_not_read_the_rows_of_others(owner: str) -> None:
     asyncio.run(sql(owner, MANY, "VACUUM ANALYZE stepvad.events"))
     acme = as_role(owner, role_of("acme"))

@@ -16,7 +16,6 @@ from stepvad.fleet.tracing import MOST_S, TRACEPARENT, Tracing
 from stepvad.fleet.worker.journeys import MOST, Journeys
 from stepvad.poses import Clip
 from tests.fleet.collector import Span, collector, tree
-from tests.fleet.postgres import needs_postgres
 from tests.fleet.traced import traced
 
 WAY = {
@@ -36,7 +35,6 @@ def children(spans: list[Span], of: Span) -> set[str]:
 
 
 @pytest.mark.slow
-@needs_postgres
 def test_one_trace_leads_from_the_edge_to_the_database(
     tmp_path: Path, dsn: str, scenes: list[Clip]
 ) -> None:

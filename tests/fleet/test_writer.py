@@ -21,11 +21,10 @@ from stepvad.fleet.settings import EventsSettings, TenantSettings
 from stepvad.fleet.wire import encode_claim
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.messages import body, event, over, worse
-from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.postgres import PostgresServer, postgres_server
 from tests.fleet.roles import Role, bus_section
 from tests.video.servers import SLOWER
 
-pytestmark = needs_postgres
 ALL = Wanted()
 
 
