@@ -18,7 +18,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from tests.fleet.brokers import Broker
+from tests.fleet.servers import Broker
 
 SIZE, ALONE, IN_FLIGHT = 1000, 300, 512
 

@@ -39,13 +39,9 @@ from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings, FleetSettings
 from studies.simulated.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
 from studies.simulated.long_scripts import AGAIN_S, long_scripts
-from tests.fleet.brokers import Broker, bus_settings, cluster
-from tests.fleet.fleets import Player, Script, WorkerProcess, settled
-from tests.fleet.postgres import PostgresServer, postgres_server
-from tests.fleet.quiet import quiet
-from tests.fleet.roles import Role
-from tests.fleet.rows import nothing_waits, stored
-from tests.fleet.senders import senders
+from tests.fleet.fleets import Player, Role, Script, WorkerProcess, senders, settled
+from tests.fleet.results import nothing_waits, quiet, stored
+from tests.fleet.servers import Broker, PostgresServer, bus_settings, cluster, postgres_server
 
 TENANT, SITE = "acme", "site0"
 SETTLE_S = 120

@@ -40,16 +40,24 @@ from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.owned_shard import key_of
 from studies.simulated.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
 from studies.simulated.long_scripts import FRAMES, PLAYING, long_scripts
-from tests.fleet.brokers import Broker, bus_settings
-from tests.fleet.cuts import Fault, Roles, plan
-from tests.fleet.fleets import Script, WorkerProcess, settled
-from tests.fleet.hosts import Host, Network, missing, network
-from tests.fleet.kept_promises import forgotten, lost, of_others, stored_events, twice
-from tests.fleet.postgres import PostgresServer, postgres_server
-from tests.fleet.quiet import Quiet, joined, quiet
-from tests.fleet.recorded_publishing import NO_ID, acknowledged
-from tests.fleet.roles import Role
-from tests.fleet.rows import last_change, nothing_waits, stored
+from tests.fleet.fleets import Role, Script, WorkerProcess, settled
+from tests.fleet.network import Fault, Host, Network, Roles, missing, network, plan
+from tests.fleet.results import (
+    NO_ID,
+    Quiet,
+    acknowledged,
+    forgotten,
+    joined,
+    last_change,
+    lost,
+    nothing_waits,
+    of_others,
+    quiet,
+    stored,
+    stored_events,
+    twice,
+)
+from tests.fleet.servers import Broker, PostgresServer, bus_settings, postgres_server
 from tests.video.servers import wait_until
 
 WORKER: dict[str, object] = {"silent_s": 60, "shed_s": 60}

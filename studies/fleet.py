@@ -50,11 +50,9 @@ from studies.simulated import fleet as simulated_fleet
 from studies.simulated import stages
 from studies.simulated.cameras import RATE, SHARDS, Camera
 from studies.simulated.fleet import Load, events_of, fleet, player, sent_by, total
-from tests.fleet.brokers import Broker, broker, bus_settings, cluster
-from tests.fleet.collector import collector, tree
-from tests.fleet.messages import event
-from tests.fleet.postgres import postgres_server
-from tests.fleet.traced import traced
+from tests.fleet.collector import collector, traced, tree
+from tests.fleet.results import event
+from tests.fleet.servers import Broker, broker, bus_settings, cluster, postgres_server
 
 EXPORTED_S = 6.0
 """Spans are exported every 5 s."""

@@ -28,9 +28,8 @@ from stepvad.fleet.settings import BusSettings, EdgeSettings, EventsSettings
 from stepvad.fleet.subjects import POSES
 from studies.figures import markdown
 from studies.simulated.cameras import SHARDS, Camera
-from tests.fleet.brokers import broker
-from tests.fleet.messages import body, change, event
-from tests.fleet.postgres import postgres_server
+from tests.fleet.results import body, change, event
+from tests.fleet.servers import broker, postgres_server
 
 LOADS = (50, 10), (5, EdgeSettings().frames_per_message)
 """People in a frame, frames in a message: a crowd, and what the page on capacity plans with."""

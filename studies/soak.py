@@ -37,7 +37,7 @@ from studies.soak_parts.faults import Faults
 from studies.soak_parts.samples import Sample, Sampler
 from studies.soak_parts.site import POSE_CAMERAS, SINK_FILE, SoakSite
 from studies.soak_parts.verdict import Line
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.site.sites import lines
 
 DISK_MB = 128

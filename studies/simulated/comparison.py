@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tests.fleet.fleets import Heard, WorkerProcess
-from tests.fleet.quiet import Quiet
-from tests.fleet.rows import Row, compared, differences, wanted
+from tests.fleet.results import Quiet, Row, compared, differences, wanted
 
 
 def table(facts: Mapping[str, object]) -> str:

@@ -25,9 +25,9 @@ from stepvad.fleet.wire import decode, decode_event
 from stepvad.fleet.worker.outgoing import FRAME_TIME
 from studies.figures import markdown
 from studies.simulated.cameras import RATE, SHARDS, Camera, Sent
-from tests.fleet.brokers import Broker, broker
 from tests.fleet.fleets import Script, WorkerProcess
-from tests.fleet.quiet import Quiet, quiet
+from tests.fleet.results import Quiet, quiet
+from tests.fleet.servers import Broker, broker
 
 EVENTFUL = 10.0
 """A threshold that nobody passes who walks; one camera in 20 does at times."""

@@ -15,7 +15,7 @@ from stepvad.evaluation.walkers import make_clips
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings
 from tests.fleet.fleets import Player, Script, renumbered, script
-from tests.fleet.recorded_publishing import record_publishing
+from tests.fleet.results import record_publishing
 
 CAMERAS = 6
 CLIP_S = 12.5

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from stepvad.cli import main
-from tests.fleet.recorded_publishing import record_publishing
+from tests.fleet.results import record_publishing
 
 if __name__ == "__main__":
     record_publishing(Path(os.environ["ACKS"]), bodies=True)

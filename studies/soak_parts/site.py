@@ -15,7 +15,7 @@ from stepvad.site.settings.sections import TOKEN
 from stepvad.site.store.events import FILE_NAME
 from studies.soak_parts.clock import WallClock
 from studies.soak_parts.receiver import Receiver
-from tests.fleet.disks import Disk
+from tests.fleet.servers import Disk
 from tests.site.sites import (
     Running,
     one_person,

@@ -13,11 +13,9 @@ import pytest
 from stepvad.cli import main
 from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Clip
-from tests.fleet.fleets import WorkerProcess
-from tests.fleet.postgres import PostgresServer, postgres_server
-from tests.fleet.quiet import Quiet, quiet
-from tests.fleet.roles import FleetCommand
-from tests.fleet.runs import several
+from tests.fleet.fleets import FleetCommand, WorkerProcess, several
+from tests.fleet.results import Quiet, quiet
+from tests.fleet.servers import PostgresServer, postgres_server
 
 _numbers = count()
 

@@ -1,13 +1,16 @@
-"""The fleet of the compose file without containers: its commands and files on this machine."""
+"""The files of deploy/fleet: chart, dashboard, and compose's services without containers."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,11 +19,10 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.fleet.brokers import PROGRAM
-from tests.fleet.postgres import PostgresServer
+from tests.fleet.servers import PROGRAM, PostgresServer
 from tests.images import python_of
 from tests.pages import ROOT
-from tests.video.servers import free_port
+from tests.video.servers import free_port, wait_until
 
 yaml = pytest.importorskip("yaml")
 FLEET = ROOT / "deploy" / "fleet"
@@ -123,7 +125,7 @@ class Database(PostgresServer):
 
     def __init__(self, directory: Path, fleet: Path) -> None:
         directory.chmod(0o755)
-        with patch("tests.fleet.postgres.SUPERUSER", "postgres"):
+        with patch("tests.fleet.servers.SUPERUSER", "postgres"):
             super().__init__(directory)
         self.files = directory / "etc"
         shutil.copytree(fleet / "postgres", self.files)
@@ -145,3 +147,132 @@ class Database(PostgresServer):
         command = self._as_user("psql", *words)
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.directory)
         assert done.returncode == 0, done.stderr
+
+
+CHART = FLEET / "chart"
+VARIANTS = {
+    "as it comes": (),
+    "scaled by Kubernetes": ("--set", "autoscaling.kind=hpa"),
+    "not scaled, open to edges": (
+        *("--set", "autoscaling.kind=none,nats.public.type=LoadBalancer"),
+        *("--set", "nats.storage.className=fast,imagePullSecrets[0].name=registry"),
+    ),
+    "with a database and a Prometheus of others": (
+        *("--set", "postgres.enabled=false,prometheus.enabled=false,database.host=stepvad-rw"),
+        *("--set", "networkPolicy.enabled=false"),
+    ),
+}
+
+
+def tool(name: str) -> str:
+    """A program beside Python or on the path; without it, a test is skipped."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip(f"no {name}")
+    return found
+
+
+def said(*words: str | Path, code: int = 0) -> str:
+    """What a program says."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@cache
+def rendered(*more: str) -> str:
+    """The manifests, as one text."""
+    command = [tool("helm"), "template", "fleet", str(CHART), "--namespace", "stepvad", *more]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@cache
+def manifests(*more: str) -> list[dict[str, Any]]:
+    """All resources; not to be changed."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [one for one in yaml.load_all(rendered(*more), loader) if one]
+
+
+def of_kind(kind: str, *more: str) -> dict[str, dict[str, Any]]:
+    """Resources of a kind, by name."""
+    return {one["metadata"]["name"]: one for one in manifests(*more) if one["kind"] == kind}
+
+
+def pods(*more: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod that the chart makes: its part, and its template."""
+    for kind in ("Deployment", "StatefulSet", "Job"):
+        for one in of_kind(kind, *more).values():
+            template = one["spec"]["template"]
+            yield template["metadata"]["labels"]["app.kubernetes.io/component"], template
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        (FLEET / "grafana" / "dashboard.json").read_text("utf-8")
+    )["panels"]
+    return found
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in panels() for target in panel["targets"]]
+
+
+class Prometheus:
+    """A server that scrapes some addresses every second, with the rules of the fleet."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        """The series of an expression; one that cannot be evaluated raises."""
+        query = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self._url}/api/v1/query?{query}", timeout=5) as page:
+            told = json.load(page)
+        found: list[dict[str, Any]] = told["data"]["result"]
+        return found
+
+    def value(self, expression: str) -> float | None:
+        """The value of the first series; None without one."""
+        found = self.ask(expression)
+        return float(found[0]["value"][1]) if found else None
+
+    def is_ready(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self._url}/-/ready", timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def prometheus(directory: Path, jobs: Mapping[str, str]) -> Iterator[Prometheus]:
+    """A server with jobs by name, each with an address."""
+    program, port = tool("prometheus"), free_port()
+    directory.mkdir()
+    config = directory / "prometheus.yml"
+    scraped = [
+        {"job_name": name, "static_configs": [{"targets": [address]}]}
+        for name, address in jobs.items()
+    ]
+    config.write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "rule_files": [str(FLEET / "prometheus" / "rules.yaml")],
+                "scrape_configs": scraped,
+            }
+        )
+    )
+    words = [f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
+    words += [f"--web.listen-address=127.0.0.1:{port}"]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen([program, *words], stdout=log, stderr=log)
+    made = Prometheus(port)
+    try:
+        wait_until(made.is_ready)
+        yield made
+    finally:
+        process.terminate()
+        process.wait(20)

@@ -1,4 +1,4 @@
-"""Fleets for tests: cameras that play clips onto a bus, workers in processes, what came out."""
+"""Fleets for tests: cameras that play clips onto a bus, roles in processes, what came out."""
 
 from __future__ import annotations
 
@@ -8,22 +8,34 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgpack
+import numpy as np
+
+from stepvad.events.record import Record
 from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.edge.batcher import EncodedBatch
+from stepvad.fleet.edge.buffer import Buffer
+from stepvad.fleet.edge.directory import EdgeDirectory
+from stepvad.fleet.edge.publisher import Publisher
+from stepvad.fleet.events.postgres import connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.places import Partition, place_of
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.wire import Batch, EventMessage
+from stepvad.fleet.wire import Batch, EventMessage, encode
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
-from tests.fleet.brokers import Broker
+from tests.fleet.servers import Broker, bus_settings
 from tests.video.servers import SLOWER, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -258,7 +270,7 @@ class WorkerProcess:
     def launch(self) -> None:
         words = ["stepvad", "fleet", "worker", str(self._settings)]
         if self._records:
-            words = ["tests.fleet.recording_worker", str(self._settings), str(self.windows)]
+            words = ["tests.fleet.altered", "recording", str(self._settings), str(self.windows)]
             words.append(str(self._slow_ms))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -321,3 +333,203 @@ class WorkerProcess:
 
 def _toml(facts: dict[str, object]) -> str:
     return "\n".join(f"{name} = {json.dumps(value)}" for name, value in facts.items())
+
+
+SPEED = 2.0
+"""Clips are played so many times as fast as they were."""
+
+
+def whole(windows: set[str]) -> set[str]:
+    """Without a line that a kill cut off."""
+    return {line for line in windows if len(line.rpartition(" ")[2]) == 40}
+
+
+def several(scenes: list[Clip], n: int = 6, frames: int = 1) -> list[Script]:
+    return [
+        script(f"site{i % 2}/cam{i}", scenes[i % len(scenes)], frames=frames, speed=SPEED)
+        for i in range(n)
+    ]
+
+
+def poison(sent: Batch) -> list[bytes]:
+    good = wire.encode(sent)
+    facts = msgpack.unpackb(good)
+    nan = facts | {"keypoints": np.full(len(facts["keypoints"]) // 4, np.nan, "<f4").tobytes()}
+    return [
+        good[: len(good) // 2],
+        msgpack.packb(nan),
+        msgpack.packb(facts | {"skeleton": "step18"}),
+        msgpack.packb(facts | {"v": [2, 0]}),
+        bytes(10_000_000),
+    ]
+
+
+async def dead(settings: BusSettings) -> list[str]:
+    """The sizes of the messages that were buried."""
+    async with connected(settings, "asks") as bus:
+        stream = bus.client.jetstream()
+        facts = await stream.stream_info("DEAD")
+        found = [
+            await stream.get_msg("DEAD", seq)
+            for seq in range(facts.state.first_seq, facts.state.last_seq + 1)
+        ]
+        return [(one.headers or {})["Stepvad-Size"] for one in found]
+
+
+FleetCommand = Callable[..., tuple[int, str]]
+"""Runs a command that ends by itself: words and environment in, exit code and output out."""
+
+
+class Role:
+    """`stepvad fleet VERB SETTINGS`."""
+
+    def __init__(
+        self,
+        verb: str,
+        settings: Path,
+        *more: str,
+        inside: Sequence[str] = (),
+        program: Sequence[str] = ("stepvad", "fleet"),
+        python: Path | str = sys.executable,
+        **environment: str,
+    ) -> None:
+        """`inside`: words before the command, which run it on another host."""
+        command = [str(python), "-m", *program, verb, str(settings), *more]
+        self._command = [*inside, *command]
+        self._environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+        self.log = settings.parent / f"{verb}-{settings.stem}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def stop(self) -> int:
+        """End it as systemd does; its exit code."""
+        process = self.process
+        assert process is not None
+        process.terminate()
+        code = process.wait(30)
+        if self.process is process:  # nobody killed and started it meanwhile
+            self.process = None
+        return code
+
+    def __enter__(self) -> Role:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+
+def bus_section(broker: Broker, section: str = "bus", more: str = "") -> str:
+    """How a role finds its broker."""
+    return f'[{section}]\nservers = ["{broker.address}"]\nshards = 4\n{more}\n'
+
+
+class Sender:
+    """All cameras of one site, sent as an edge sends them."""
+
+    def __init__(
+        self,
+        settings: BusSettings,
+        scripts: Sequence[Script],
+        *,
+        tenant: str = "",
+        again_s: float = 8.0,
+    ) -> None:
+        (self.site,) = {one.site for one in scripts}
+        self._scripts = scripts
+        cameras = [one.camera for one in scripts]
+        self.buffer = Buffer(cameras, 64_000_000, again_s=again_s)
+        self._thread = BusThread(settings, f"edge-{self.site}")
+        directory = EdgeDirectory(self.site, tenant, settings.subjects)
+        self.publisher = Publisher(self._thread, self.buffer, cameras, directory, settings.subjects)
+        self._running = threading.Thread(target=self.publisher.run, daemon=True)
+
+    def start(self) -> None:
+        self._running.start()
+
+    async def play(self) -> None:
+        """Send every message at its time, then wait until the broker has them all."""
+        started = time.monotonic()
+        await asyncio.gather(*(self._play(one, started) for one in self._scripts))
+        await asyncio.to_thread(self.publisher.drain, 30.0)
+
+    async def _play(self, one: Script, started: float) -> None:
+        for at, batch in one.messages:
+            await asyncio.sleep(max(started + at - time.monotonic(), 0))
+            self.buffer.put(encoded(batch))
+
+    def stop(self) -> None:
+        self.publisher.stop(time.monotonic() + 5)
+        self._running.join(5)
+        self._thread.close()
+
+
+def encoded(batch: Batch) -> EncodedBatch:
+    of = batch.connection
+    end = "" if batch.lost is None else ":lost"
+    return EncodedBatch(
+        camera=of.camera,
+        id=f"{of.name}:{of.epoch}:{batch.seq}{end}",
+        data=encode(batch),
+        frames=len(batch),
+        connection=of,
+        end=batch.end,
+        is_last=batch.lost is not None,
+    )
+
+
+@contextmanager
+def senders(
+    settings: BusSettings,
+    scripts: Sequence[Script],
+    *,
+    tenant_of: Callable[[str], str] = lambda site: "",
+) -> Iterator[list[Sender]]:
+    """One edge for each site of the scripts."""
+    sites = sorted({one.site for one in scripts})
+    made = [
+        Sender(settings, [one for one in scripts if one.site == site], tenant=tenant_of(site))
+        for site in sites
+    ]
+    for one in made:
+        one.start()
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.stop()
+
+
+def stored_records(dsn: str) -> list[Record]:
+    async def go() -> list[Record]:
+        async with connect(dsn) as events:
+            return await events.events(Wanted(), limit=None)
+
+    return asyncio.run(go())
+
+
+def prepare_servers(dsn: str, server: Broker) -> None:
+    """The tables of events and the streams, as `stepvad fleet setup` makes them."""
+
+    async def go() -> None:
+        async with connect(dsn) as events, connected(bus_settings([server]), "test") as bus:
+            await events.migrate()
+            await bus.setup()
+
+    asyncio.run(go())

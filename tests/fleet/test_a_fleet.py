@@ -1,46 +1,72 @@
-"""A whole fleet: an edge, a broker, a worker, a writer and a database."""
+"""Whole fleets: edge, brokers, worker, writer and database; as shipped, watched and traced."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
+from stepvad.errors import MissingExtraError
 from stepvad.events.record import Record
+from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.events.postgres import connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.places import SHARDS
+from stepvad.fleet.settings import TraceSettings
+from stepvad.fleet.tracing import MOST_S, TRACEPARENT, Tracing
+from stepvad.fleet.worker.journeys import MOST, Journeys
+from stepvad.fleet.worker.scoring import ScoringStats
+from stepvad.fleet.worker.stats import REASONS, WorkerMetrics, WorkerStats
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
-from tests.fleet.brokers import Broker, broker, bus_settings
-from tests.fleet.fleets import RATE, THRESHOLD, WorkerProcess, script
-from tests.fleet.quiet import quiet
-from tests.fleet.roles import Role, bus_section
-from tests.fleet.runs import whole
+from tests.fleet.collector import Span, collector, traced, tree
+from tests.fleet.deployed import (
+    FLEET,
+    Database,
+    Machine,
+    Prometheus,
+    brokers,
+    expressions,
+    panels,
+    prepare,
+    prepared,
+    prometheus,
+    services,
+    yaml,
+)
+from tests.fleet.fleets import (
+    RATE,
+    THRESHOLD,
+    Player,
+    Role,
+    WorkerProcess,
+    bus_section,
+    prepare_servers,
+    script,
+    several,
+    stored_records,
+    whole,
+)
+from tests.fleet.results import quiet
+from tests.fleet.servers import Broker, broker, bus_settings
 from tests.site.sites import NO_PAGE, write_site
-from tests.video.servers import wait_until
-
-
-
-def stored(dsn: str) -> list[Record]:
-    async def go() -> list[Record]:
-        async with connect(dsn) as events:
-            return await events.events(Wanted(), limit=None)
-
-    return asyncio.run(go())
-
-
-def prepare(dsn: str, server: Broker) -> None:
-    async def go() -> None:
-        async with connect(dsn) as events, connected(bus_settings([server]), "test") as bus:
-            await events.migrate()
-            await bus.setup()
-
-    asyncio.run(go())
+from tests.video.servers import SLOWER, free_port, wait_until
 
 
 def write_edge(directory: Path, server: Broker, clips: list[Clip]) -> Path:
@@ -67,7 +93,7 @@ def run_fleet(directory: Path, dsn: str, clips: list[Clip], n_events: int) -> Wo
     directory.mkdir()
     settings = directory / "fleet.toml"
     with broker(directory / "nats") as server:
-        prepare(dsn, server)
+        prepare_servers(dsn, server)
         settings.write_text(bus_section(server) + '[events]\ndsn = "env:DSN"\n')
         worker = WorkerProcess(directory, [server], "w1", worker={"silent_s": 30})
         worker.start()
@@ -78,7 +104,9 @@ def run_fleet(directory: Path, dsn: str, clips: list[Clip], n_events: int) -> Wo
             ):
                 wait_until(lambda: edge.log.read_text().count("the file is over") == len(clips))
                 with suppress(AssertionError):  # without all frames there may be fewer
-                    wait_until(lambda: sum(not one.is_open for one in stored(dsn)) >= n_events, 60)
+                    wait_until(
+                        lambda: sum(not one.is_open for one in stored_records(dsn)) >= n_events, 60
+                    )
                 assert edge.stop() == 0, edge.log.read_text()
         finally:
             worker.kill()
@@ -99,7 +127,322 @@ def test_poses_of_a_site_become_the_rows_that_the_site_itself_would_have_written
         if windows == expected.windows:
             break
     assert windows == expected.windows
-    found = stored(dsn)
+    found = stored_records(dsn)
     assert sorted(shape(one) for one in found) == wanted
     assert {one.model_id for one in found} == {demo.MODEL.stem}
     assert found[0].threshold == THRESHOLD
+
+
+WAY = {
+    "edge": ["edge pack", "edge wait", "edge publish", "worker"],
+    "worker": [
+        *("worker deliver", "worker queue", "worker decode", "worker round"),
+        *("worker windows", "worker score", "worker decide", "event"),
+    ],
+    "event": ["event publish", "writer"],
+    "writer": ["writer deliver", "writer store"],
+}
+"""Each span's children."""
+
+
+def children(spans: list[Span], of: Span) -> set[str]:
+    return {span.name for span in spans if span.parent == of.id}
+
+
+@pytest.mark.slow
+def test_one_trace_leads_from_the_edge_to_the_database(
+    tmp_path: Path, dsn: str, scenes: list[Clip]
+) -> None:
+    traces = traced(tmp_path, dsn, scenes[0]).traces()
+    whole = [spans for spans in traces.values() if any(s.name == "writer" for s in spans)]
+    assert 0 < len(whole) < len(traces)  # most frames change no event
+    spans = whole[0]
+    assert [span.name for span in spans if not span.parent] == ["edge"]
+    for span in spans:
+        assert children(spans, span) == set(WAY.get(span.name, [])), tree(spans)
+    services = {span.name.split()[0]: span.service for span in spans}
+    assert services["edge"] == "stepvad-edge"
+    assert services["worker"] == services["event"] == "stepvad-worker"
+    assert services["writer"] == "stepvad-writer"
+    edge = spans[0]
+    assert edge.facts["stepvad.camera"] == "test/c0"
+    stages = [span for span in spans if span.parent == edge.id and span.service == edge.service]
+    assert sum(span.ms for span in stages) == pytest.approx(edge.ms, abs=0.01)  # without a gap
+    assert 0 < edge.ms < 5_000
+
+
+def test_a_share_of_the_messages_is_traced() -> None:
+    with collector() as found:
+        tracing = Tracing(found.endpoint, 0.1, "edge")
+        begun = [tracing.begin("edge", 1.0) for _ in range(1000)]
+        tracing.close()
+    assert 60 < sum(one is not None for one in begun) < 140
+
+
+def test_a_site_that_asks_for_a_trace_of_everything_gets_so_many_a_second() -> None:
+    asked = {TRACEPARENT: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    with collector() as found:
+        tracing = Tracing(found.endpoint, 0.0, "worker")
+        began = time.monotonic()
+        traced = [tracing.go_on("worker", asked, 1.0) for _ in range(2000)]
+        seconds = int(time.monotonic()) - int(began) + 1
+        tracing.close()
+    assert MOST_S <= sum(one is not None for one in traced) <= MOST_S * seconds < 2000
+
+
+def test_a_header_that_is_none_or_not_sampled_starts_nothing() -> None:
+    with collector() as found:
+        tracing = Tracing(found.endpoint, 1.0, "worker")
+        known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
+        for headers in (None, {}, {TRACEPARENT: "?"}, {TRACEPARENT: f"{known}-00"}):
+            assert tracing.go_on("worker", headers, 1.0) is None
+        journey = tracing.go_on("worker", {TRACEPARENT: f"{known}-01"}, 1.0)
+        assert journey is not None
+        journey.mark("worker deliver")
+        journey.end("scored")
+        journey.end("shed")  # it is over
+        tracing.close()
+        stage, whole = found.spans
+    assert (whole.trace.hex(), whole.parent.hex()) == tuple(known.split("-")[1:])
+    assert (stage.parent, stage.start, whole.start) == (whole.id, 1.0, 1.0)
+    assert whole.facts == {"stepvad.outcome": "scored"}
+
+
+def test_messages_that_never_come_to_an_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepvad.fleet.tracing.MOST_S", 10 * MOST)
+    headers = {TRACEPARENT: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    deliveries = [Delivery("s", b"", n, 1.0, headers=headers) for n in range(MOST + 5)]
+    with collector() as found:
+        tracing, journeys = Tracing(found.endpoint, 1.0, "worker"), Journeys()
+        journeys.begin(deliveries, tracing, "7")
+        tracing.close()
+        ended = [span for span in found.spans if span.name == "worker"]
+    assert [span.facts["stepvad.outcome"] for span in ended] == ["not scored"] * 5
+    assert {span.facts["stepvad.shard"] for span in ended} == {"7"}
+
+
+def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "import stepvad.fleet.worker.service, stepvad.fleet.edge.edge\n"
+            "import stepvad.fleet.events.service\n"
+            "from stepvad.fleet.settings import TraceSettings\n"
+            "assert TraceSettings().opened('worker') is None\n"
+            "print([name for name in sys.modules if name.startswith('opentelemetry')])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == "[]"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(MissingExtraError, match=r"trace\.endpoint needs the trace extra"):
+        TraceSettings(endpoint="http://127.0.0.1:1/v1/traces").opened("worker")
+
+
+def asked(url: str, token: str = "") -> Any:
+    """What an address answers; None if it does not."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return json.loads(answer.read())
+    except OSError:
+        return None
+
+
+@contextmanager
+def database(machine: Machine) -> Iterator[None]:
+    """PostgreSQL with its roles."""
+    directory = Path(mkdtemp(prefix="pg-"))  # short, because a socket's path is
+    server = Database(directory, machine.fleet)
+    machine.database = server.port
+    try:
+        server.start()
+        server.run_sql("roles.sql")
+        yield
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def set_up(machine: Machine) -> None:
+    """The service `setup`, which ends by itself."""
+    _, environment = machine.role("setup", "admin.toml")
+    shell, flags, script = services()["setup"]["entrypoint"]
+    script = script.replace("stepvad ", f"{machine.python} -m stepvad ")
+    done = subprocess.run(
+        [shell, flags, script],
+        env=os.environ | environment,
+        cwd=machine.fleet,
+        capture_output=True,
+        text=True,
+        timeout=60 * SLOWER,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def started(stack: ExitStack, machine: Machine, service: str, settings: str, *words: str) -> Role:
+    """A role that goes on."""
+    path, environment = machine.role(service, settings)
+    return stack.enter_context(
+        Role(words[0], path, *words[1:], python=machine.python, **environment)
+    )
+
+
+def logs(machine: Machine) -> str:
+    """The last words of everybody."""
+    found = [*machine.fleet.glob("*.log"), *machine.fleet.parent.glob("*.log")]
+    return "\n".join(f"{path.name}: {path.read_text()[-2500:]}" for path in sorted(found))
+
+
+def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Path) -> None:
+    fleet = prepared(tmp_path, "north")
+    keys = [*fleet.glob("certs/*.key"), fleet / "secrets" / "token"]
+    before = {path: path.read_bytes() for path in [*keys, *fleet.glob("certs/*.pem")]}
+    assert len(keys) == 11
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+    if os.geteuid() == 0:
+        mine = {"ca.key": fleet.stat().st_uid, "postgres.key": 999}
+        owners = {path.name: path.stat().st_uid for path in keys}
+        assert owners == {path.name: mine.get(path.name, 10001) for path in keys}
+    assert "edge-south" not in (fleet / "nats" / "tenants.conf").read_text()
+    prepare(fleet, "north", "south")
+    assert {path: path.read_bytes() for path in before} == before
+    assert (fleet / "certs" / "edge-south.key").is_file()
+    assert "edge-south" in (fleet / "nats" / "tenants.conf").read_text()
+
+
+def pending(machine: Machine) -> dict[str, int]:
+    """What the exporter reads for `jetstream_consumer_num_pending`, by consumer of poses."""
+    found: dict[str, int] = {}
+    for port in machine.monitor.values():
+        told = asked(f"http://127.0.0.1:{port}/jsz?accounts=true&streams=true&consumers=true")
+        streams = [one for account in told["account_details"] for one in account["stream_detail"]]
+        for stream in streams:
+            if stream["name"] == "POSES":
+                consumers = stream.get("consumer_detail", [])
+                found |= {one["name"]: one["num_pending"] for one in consumers}
+    return found
+
+
+@pytest.mark.slow
+def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
+    machine = Machine(prepared(tmp_path, "north", "south"))
+    with ExitStack() as stack:
+        running = stack.enter_context(brokers(machine))
+        stack.enter_context(database(machine))
+        health = [f"http://127.0.0.1:{port}/healthz" for port in machine.monitor.values()]
+        wait_until(lambda: all(asked(one) == {"status": "ok"} for one in health), 30 * SLOWER)
+        set_up(machine)
+        worker = started(stack, machine, "worker", "worker.toml", "worker")
+        started(stack, machine, "events", "events.toml", "events")
+        started(stack, machine, "page", "page.toml", "events", "--serve")
+        started(stack, machine, "edge", "edge.toml", "edge")
+        token = (machine.fleet / "secrets" / "token").read_text().strip()
+        events = partial(asked, f"http://127.0.0.1:{machine.page}/api/events", token)
+        try:
+            wait_until(lambda: bool((events() or {}).get("events")), 60 * SLOWER)
+        except AssertionError:
+            pytest.fail(logs(machine))
+        assert len(pending(machine)) == SHARDS
+        assert sum(pending(machine).values()) < 100
+        assert worker.stop() == 0, logs(machine)
+        prepare(machine.fleet, "north", "south", "west")
+        running[0].send_signal(signal.SIGHUP)
+        log = machine.fleet.parent / "nats-0.log"
+        wait_until(lambda: "Reloaded server configuration" in log.read_text())
+        assert "CN=edge-west" in (machine.fleet / "nats" / "tenants.conf").read_text()
+        assert "Violation" not in logs(machine)
+
+
+def test_its_panels_answer_four_questions_and_do_not_overlap() -> None:
+    found = panels()
+    assert len({one["id"] for one in found}) == len(found) <= 12
+    told = " ".join(one["description"] for one in found)
+    for question in ("Is anything lost?", "Is anything late?", "Who is late?", "What is full?"):
+        assert question in told
+    cells = [
+        (x, y)
+        for one in found
+        for x in range(one["gridPos"]["x"], one["gridPos"]["x"] + one["gridPos"]["w"])
+        for y in range(one["gridPos"]["y"], one["gridPos"]["y"] + one["gridPos"]["h"])
+    ]
+    assert len(cells) == len({*cells})
+    assert max(x for x, _ in cells) < 24
+    assert all(one["title"] and one["description"].endswith(".") for one in found)
+
+
+def test_compose_provisions_it_beside_prometheus() -> None:
+    mounted = dict(one.split(":")[:2] for one in services()["grafana"]["volumes"])
+    assert mounted["./grafana/dashboard.json"].startswith("/etc/grafana/dashboards/")
+    there = (FLEET / "../grafana/provisioning").resolve()
+    (source,) = yaml.safe_load((there / "datasources" / "prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    assert "prometheus" in services()
+
+
+def test_a_counter_is_there_before_it_counts_and_shed_frames_are_late() -> None:
+    counted = WorkerStats()
+    metrics = WorkerMetrics(counted, ScoringStats(), lambda: 0, lambda: 0, lambda: 0, lambda: 0)
+    samples = {one.name: one.samples for one in metrics.collect()}
+    left_out = {one.labels["reason"]: one.value for one in samples["stepvad_fleet_frames_left_out"]}
+    assert left_out == dict.fromkeys(REASONS, 0)
+    counted.late["south"] = 0
+    counted.frames["north/yard", "shed"] = 7
+    counted.frames["north/yard", "missed"] = 2
+    (late,) = (one for one in metrics.collect() if one.name == "stepvad_fleet_frames_late")
+    assert {one.labels["site"]: one.value for one in late.samples} == {"south": 0, "north": 7}
+
+
+async def play(one: Broker, scenes: list[Clip]) -> None:
+    async with connected(bus_settings([one]), "player") as bus:
+        await Player(bus).play(several(scenes))
+
+
+def late(asked: Prometheus) -> list[str]:
+    """The sites that the panel names."""
+    (who,) = [one for one in panels() if one["title"].startswith("Sites with late frames")]
+    return [one["metric"]["site"] for one in asked.ask(who["targets"][0]["expr"])]
+
+
+@pytest.mark.slow
+def test_prometheus_answers_every_question_from_what_a_worker_and_a_writer_export(
+    tmp_path: Path, dsn: str, scenes: list[Clip]
+) -> None:
+    port = free_port()
+    settings = tmp_path / "fleet.toml"
+    with broker(tmp_path / "nats") as one:
+        prepare_servers(dsn, one)
+        settings.write_text(
+            f'{bus_section(one)}[events]\ndsn = "env:DSN"\nmetrics = "127.0.0.1:{port}"\n'
+        )
+        worker = WorkerProcess(tmp_path, [one], "w1", records=False, worker={"shed_s": 60})
+        worker.start()
+        jobs = {"worker": worker.address, "events": f"127.0.0.1:{port}"}
+        try:
+            with Role("events", settings, DSN=dsn), prometheus(tmp_path / "prom", jobs) as asked:
+                wait_until(lambda: asked.value('sum(up{job=~"worker|events"})') == 2)
+                playing = threading.Thread(target=lambda: asyncio.run(play(one, scenes)))
+                playing.start()
+                wait_until(lambda: (asked.value("stepvad_fleet_frames_scored_total") or 0) > 100)
+                assert asked.ask("stepvad_fleet_frames_late_total")  # before any frame was late
+                worker.send(signal.SIGSTOP)
+                time.sleep(2.5)  # for longer than a frame may be old
+                worker.send(signal.SIGCONT)
+                wait_until(lambda: len(late(asked)) > 0, 30)
+                playing.join()
+                brokers = "gnatsd_"  # of their own exporter, which does not run here
+                for expression in expressions():
+                    found = asked.ask(expression)
+                    assert found or brokers in expression, expression
+                assert asked.value(expressions()[0]) == 0  # late, but not lost
+        finally:
+            worker.kill()

@@ -1,29 +1,44 @@
-"""NATS as a bus: what is stored once, what is refused, what runs out, what comes back."""
+"""NATS as a bus: what is stored once, refused or runs out, every error, every connection."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from nats import errors as client_errors
+from nats.errors import Error as NatsError
+from nats.js import errors
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, StepvadError
+from stepvad.fleet.broker import nats
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.batches import LEAST
-from stepvad.fleet.broker.bus import ConflictError, NewEvent, Position, UnavailableError
+from stepvad.fleet.broker.bus import (
+    ConflictError,
+    LimitError,
+    NewEvent,
+    Position,
+    TooLargeError,
+    UnavailableError,
+)
+from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
 from stepvad.fleet.places import shard_of
-from stepvad.fleet.settings import FleetSettings
+from stepvad.fleet.settings import BusSettings, FleetSettings
 from stepvad.fleet.subjects import EVENTS
 from stepvad.fleet.tasks import end
-from tests.fleet.brokers import Broker, broker, bus_settings
-from tests.video.servers import SLOWER
+from tests.fleet.servers import Broker, broker, bus_settings
+from tests.video.servers import SLOWER, free_port
 
 Talk = Callable[[NatsBus], Awaitable[None]]
-
 
 LEASE_S = 0.5
 
@@ -386,3 +401,279 @@ def test_a_broker_that_lost_its_memory_is_set_up_again(tmp_path: Path) -> None:
                 assert (await bus.read("shard-1")) is not None
 
     asyncio.run(run())
+
+
+RAISED: tuple[tuple[Exception, type[StepvadError], str], ...] = (
+    (errors.APIError(code=400, err_code=10071), ConflictError, "the last who wrote"),
+    (errors.BadRequestError(code=400, err_code=10164), ConflictError, "the last who wrote"),
+    (errors.KeyWrongLastSequenceError("wrong last sequence: 7"), ConflictError, "who wrote"),
+    (errors.ServiceUnavailableError(code=503), UnavailableError, "expected JetStream.*-js"),
+    (errors.NoStreamResponseError(), UnavailableError, "expected JetStream.*-js"),
+    (errors.NotFoundError(code=404, description="no message found"), UnavailableError, "no mess"),
+    (errors.KeyNotFoundError(), UnavailableError, "key not found"),
+    (errors.KeyDeletedError(), UnavailableError, "key was deleted"),
+    (errors.APIError(code=500, description="no space left"), UnavailableError, "no space left"),
+    (errors.APIError(), UnavailableError, "APIError"),
+    (client_errors.AuthorizationError(), UnavailableError, "what the broker permits"),
+    (client_errors.InvalidUserCredentialsError(), UnavailableError, "what the broker permits"),
+    (client_errors.MaxPayloadError(), TooLargeError, "max_payload"),
+    (errors.BadRequestError(code=400, err_code=10054), TooLargeError, "max_payload"),
+    (
+        errors.ServiceUnavailableError(
+            code=503, err_code=10077, description="maximum messages per subject exceeded"
+        ),
+        LimitError,
+        "limits of the tenant",
+    ),
+    (
+        errors.ServiceUnavailableError(
+            code=503, err_code=10077, description="no space left on device"
+        ),
+        UnavailableError,
+        "expected JetStream",
+    ),
+    (client_errors.NoServersError(), UnavailableError, "is the broker running"),
+    (client_errors.FlushTimeoutError(), UnavailableError, "is the broker running"),
+    (TimeoutError(), UnavailableError, "TimeoutError"),
+    (ConnectionRefusedError(111, "refused"), UnavailableError, "refused"),
+)
+
+
+@pytest.mark.parametrize(("error", "kind", "words"), RAISED, ids=lambda one: type(one).__name__)
+def test_an_error_of_the_client_is_raised_as_the_table_says(
+    error: Exception, kind: type[StepvadError], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as told, answers():
+        raise error
+    assert "None" not in str(told.value)
+
+
+def test_every_entry_of_the_tables_is_tried() -> None:
+    codes = {getattr(error, "err_code", None) for error, _, _ in RAISED}
+    assert codes >= set(BY_CODE)
+    first = {next(kind for kind, _ in BY_CLASS if isinstance(e, kind)) for e, _, _ in RAISED}
+    assert first == {kind for kind, _ in BY_CLASS}
+
+
+@pytest.mark.parametrize("error", [KeyError("a fault of ours"), ValueError("another")])
+def test_what_the_table_does_not_know_passes(error: Exception) -> None:
+    with pytest.raises(type(error)), answers():
+        raise error
+
+
+def test_a_key_that_a_real_broker_does_not_have_is_an_error_of_ours(tmp_path: Path) -> None:
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            async with connected(bus_settings([one]), "test") as bus:
+                await bus.setup()
+                with pytest.raises(UnavailableError, match="key not found"), answers():
+                    await bus._state._keys.get("nobody")
+
+    asyncio.run(run())
+
+
+WATCHED_S = 3.0
+
+
+async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker that is about to stop, or the proxy of one that is away."""
+    writer.close()
+
+
+class Answers:
+    """Answers connections in turn, the last way from then on, and notes when each came."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.at: list[float] = []
+        self._left: Iterator[Answer] = iter(answers[:-1])
+        self._last = answers[-1]
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.at.append(time.monotonic())
+        await next(self._left, self._last)(reader, writer)
+
+    def waits(self) -> list[float]:
+        return [after - before for before, after in zip(self.at, self.at[1:], strict=False)]
+
+
+def test_a_broker_that_is_away_is_tried_less_and_less_often_and_never_in_step() -> None:
+    clients = [Answers(hang_up, refuse) for _ in range(2)]
+
+    async def lose(answers: Answers) -> None:
+        async with broker_that(answers) as settings, connected(settings, "test"):
+            await asyncio.sleep(WATCHED_S)
+
+    async def run() -> None:
+        await asyncio.gather(*(lose(one) for one in clients))
+
+    asyncio.run(run())
+    for one in clients:
+        # the connection, an attempt at once, nine after the shortest waits
+        assert 4 <= len(one.at) <= 11
+        assert max(one.waits()[2:]) > 0.3
+    assert len({round(wait, 2) for one in clients for wait in one.waits()[2:]}) > 4
+
+
+def test_the_first_connection_is_tried_less_and_less_often_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "stepvad.fleet.broker.nats")
+    settings = BusSettings(servers=[f"nats://127.0.0.1:{free_port()}"])
+
+    async def run() -> None:
+        async with connected_soon(settings, "test", within_s=WATCHED_S):
+            raise AssertionError("connected to a closed port")
+
+    with pytest.raises(UnavailableError):
+        asyncio.run(run())
+    assert 3 <= len([one for one in caplog.messages if "Connect call failed" in one]) <= 10
+
+
+def test_a_connection_resets_the_waits_of_all_brokers() -> None:
+    answers = Answers(*[refuse] * 4, greet)
+
+    async def run() -> list[int]:
+        async with broker_that(answers) as first, broker_that(refuse) as second:
+            both = first.model_copy(update={"servers": [*first.servers, *second.servers]})
+            async with asyncio.timeout(10 * SLOWER), connected(both, "test") as bus:
+                return [server.reconnects for server in bus.client._server_pool]
+
+    assert asyncio.run(run()) == [0, 0]
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+INFO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n'
+
+
+def left_open(work: Coroutine[None, None, None]) -> list[str]:
+    """What is collected after `work` without having been closed."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(work)
+        gc.collect()
+    return [str(one.message) for one in said if one.category is ResourceWarning]
+
+
+async def fall_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker that stops during the handshake."""
+    writer.write(INFO)
+    await reader.read()
+    writer.close()
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker that dies when the handshake is over."""
+    await greet(reader, writer)
+    await asyncio.sleep(0.1)
+    writer.close()
+
+
+async def stop_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker that is stopped when the handshake is over."""
+    await greet(reader, writer)
+    writer.transport.pause_reading()  # type: ignore[attr-defined] # of a socket's transport
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(INFO)
+    await reader.readuntil(b"PING\r\n")
+    writer.write(b"PONG\r\n")
+
+
+@asynccontextmanager
+async def broker_that(answer: Answer) -> AsyncIterator[BusSettings]:
+    """A broker's port where every connection is answered so."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await answer(reader, writer)
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield BusSettings(servers=[f"nats://127.0.0.1:{port}"])
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def flooded(settings: BusSettings) -> AsyncIterator[None]:
+    """A client with more to send than the broker and both sockets take."""
+
+    async def publish() -> None:
+        with suppress(NatsError):
+            for _ in range(40):
+                await bus.client.publish("much", bytes(1_000_000))
+
+    async with connected(settings, "test") as bus:
+        publishing = asyncio.create_task(publish())
+        await asyncio.sleep(0.5)
+        yield
+    await end(publishing)
+
+
+def test_attempts_that_fail_leave_no_socket_open() -> None:
+    async def attempts() -> None:
+        async with broker_that(fall_silent) as settings:
+            with pytest.raises(UnavailableError):
+                async with connected_soon(settings, "test", within_s=1.0):
+                    raise AssertionError("connected to a broker that does not answer")
+
+    assert left_open(attempts()) == []
+
+
+def test_attempts_to_reconnect_leave_no_socket_open() -> None:
+    turns = iter([hang_up, *[fall_silent] * 2])
+    over = asyncio.Event()
+
+    async def one_after_the_other(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        answer = next(turns, None)
+        if answer is None:
+            over.set()
+        await (answer or fall_silent)(reader, writer)
+
+    async def lose() -> None:
+        async with (
+            broker_that(one_after_the_other) as settings,
+            connected(settings, "test"),
+            asyncio.timeout(20),
+        ):
+            await over.wait()
+
+    assert left_open(lose()) == []
+
+
+def test_a_broker_that_stops_reading_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nats, "CLOSE_S", 0.3)
+
+    async def flood() -> None:
+        async with broker_that(stop_reading) as settings:
+            async with flooded(settings):
+                began = time.monotonic()
+            assert time.monotonic() - began < 3.0
+
+    assert left_open(flood()) == []
+
+
+def test_a_broker_that_stops_reading_is_left_for_the_next() -> None:
+    turns = iter([stop_reading])
+    came_back = asyncio.Event()
+
+    async def first_stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = next(turns, None)
+        if answer is None:
+            came_back.set()
+        await (answer or greet)(reader, writer)
+
+    async def flood() -> None:
+        async with broker_that(first_stops) as settings, flooded(settings):
+            async with asyncio.timeout(20):
+                await came_back.wait()
+
+    asyncio.run(flood())

@@ -16,10 +16,8 @@ import pytest
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID
 from stepvad.fleet.worker.outgoing import WORKER
-from tests.fleet.cuts import END_S, Roles, both_ways, plan
-from tests.fleet.hosts import Network, missing, network
-from tests.fleet.kept_promises import forgotten, lost, of_others, twice
-from tests.fleet.recorded_publishing import Acknowledged
+from tests.fleet.network import END_S, Network, Roles, both_ways, missing, network, plan
+from tests.fleet.results import Acknowledged, forgotten, lost, of_others, twice
 from tests.fleet.switch import Switch, mac_of
 
 ROOT = Path(__file__).parents[2]

@@ -20,10 +20,22 @@ from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.places import SHARDS
 from stepvad.fleet.worker import stats
 from stepvad.fleet.worker.scoring import ScoringStats
-from tests.fleet.brokers import PROGRAM
-from tests.fleet.charts import CHART, VARIANTS, manifests, of_kind, pods, rendered, said, tool
-from tests.fleet.dashboards import expressions
-from tests.fleet.deployed import BROKERS, FLEET, services, yaml
+from tests.fleet.deployed import (
+    BROKERS,
+    CHART,
+    FLEET,
+    VARIANTS,
+    expressions,
+    manifests,
+    of_kind,
+    pods,
+    rendered,
+    said,
+    services,
+    tool,
+    yaml,
+)
+from tests.fleet.servers import PROGRAM
 from tests.pages import ROOT
 
 HOMES = {

@@ -1,29 +1,48 @@
-"""A camera that moves from one shard to another in mid-connection, without a broker."""
+"""Cameras that move from one shard to another in mid-connection, and events left open."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stepvad.errors import ConfigError
 from stepvad.fleet import wire
+from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import Delivery, Position
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.leases import Lease
 from stepvad.fleet.moving import Moved
-from stepvad.fleet.places import Partition, Place
-from stepvad.fleet.settings import ModelSettings
+from stepvad.fleet.places import Partition, Place, place_of
+from stepvad.fleet.settings import FleetSettings, ModelSettings
+from stepvad.fleet.tenants import Tenant, default_tenant
 from stepvad.fleet.wire import Batch, UnreadableError
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.handover import WAIT_S, Handover, handover_key
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.outgoing import Checkpoint
 from stepvad.fleet.worker.recalled import FORGET_S
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
-from tests.fleet.fleets import THRESHOLD, script
-from tests.fleet.quiet import Quiet, assert_same, quiet
-from tests.fleet.test_shard import SUBJECTS, heard, step
+from tests.fleet.fleets import (
+    THRESHOLD,
+    Heard,
+    WorkerProcess,
+    script,
+    senders,
+    settled,
+    several,
+    whole,
+)
+from tests.fleet.results import Quiet, assert_same, joined, quiet
+from tests.fleet.servers import Broker, broker, bus_settings
+from tests.fleet.test_shard import SUBJECTS, deliveries, heard, shard_of, step
 
 OLD, NEW = Partition(shards=1).place(0), Partition("north", 2, 1).place(0)
 
@@ -246,3 +265,149 @@ def test_no_tenant_gets_more_than_its_fair_share(
     waiting: list[tuple[str, int]], most: int, shares: list[int]
 ) -> None:
     assert fair_shares(waiting, most) == shares
+
+
+def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    sent = deliveries([batch for _, batch in script("s0/cam", scenes[0]).messages])
+    shard = shard_of(models)
+    state = shard.state()
+    step(shard, sent[:100])
+    said = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in shard.changes]
+    began = [c.after.id for c in shard.changes if c.kind == "new"]
+    assert began
+    lost, whole = shard_of(models), shard_of(models)
+    for successor, some in ((lost, sent[200:205]), (whole, sent[:200])):
+        successor.restore(state, 0.0)
+        successor.recalled.load(said, since=7, until=Position("", 100), now=0.0)
+        step(successor, some)
+        successor.end_forgotten(FORGET_S, is_drained=False)
+        assert successor.recalled.since is None
+    assert [(c.kind, c.after.id, c.after.ended_by) for c in lost.changes] == [
+        ("end", began[0], "interrupted")
+    ]
+    assert "interrupted" not in {c.after.ended_by for c in whole.changes}
+    assert "new" in {c.kind for c in whole.changes}
+
+
+def test_an_event_waits_for_all_frames_that_its_former_owner_saw(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    sent = deliveries([batch for _, batch in script("s0/cam", scenes[0]).messages])
+    former, successor = shard_of(models), shard_of(models)
+    successor.restore(former.state(), 0.0)
+    step(former, sent[:100])
+    said = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in former.changes]
+    successor.recalled.load(said, since=7, until=Position("", sent[99].sequence), now=0.0)
+    for some in (sent[:5], sent[5:20]):  # they may be seconds old, or stored just now
+        step(successor, some)
+        successor.end_forgotten(2 * FORGET_S, is_drained=False)
+        assert successor.recalled.since == 7, "who takes over next has to read it too"
+    step(successor, sent[20:100])
+    successor.end_forgotten(FORGET_S / 2, is_drained=True)
+    successor.end_forgotten(2 * FORGET_S, is_drained=False)
+    assert "interrupted" not in {c.after.ended_by for c in successor.changes}
+    assert successor.recalled.since is None
+
+
+def test_a_successor_reads_events_that_are_still_recalled() -> None:
+    state = ShardState(floor=Position(), cameras={})
+    for since, said in ((None, 9), (7, 7), (12, 9)):
+        kept = ShardCheckpoint.unpack(Checkpoint(state, False, since).pack("w", said=9))
+        found = kept.shard_state()
+        assert found is not None
+        assert found.said == said
+
+
+def test_a_new_partition_moves_its_share_of_the_cameras_and_no_others() -> None:
+    names = [f"site/cam{i}" for i in range(3000)]
+    parts = [Partition(number=n, shards=16) for n in range(4)]
+    three, four = ([place_of(name, parts[:n]) for name in names] for n in (3, 4))
+    moved = [(old, new) for old, new in zip(three, four, strict=True) if old != new]
+    assert {new.partition.number for _, new in moved} == {3}
+    assert 0.2 < len(moved) / len(names) < 0.3
+    assert {place.number for place in four} == set(range(16))
+
+
+def fleet_settings(one: Broker, **bus: object) -> FleetSettings:
+    facts = bus_settings([one], lease_s=1.0, poses_mb=100, **bus).model_dump(exclude_none=True)
+    return FleetSettings.model_validate({"bus": facts})
+
+
+async def played(
+    one: Broker,
+    workers: list[WorkerProcess],
+    scenes: list[Clip],
+    expected: Quiet,
+    meanwhile: Callable[[], Awaitable[None]],
+) -> tuple[Heard, set[str]]:
+    settings = bus_settings([one], lease_s=1.0, poses_mb=100)
+    with senders(settings, several(scenes)) as edges:
+        await asyncio.gather(*(edge.play() for edge in edges), meanwhile())
+    ended = sum(kind == "end" for kind, _ in expected.changes)
+    heard = await settled(settings, ended)
+    found = {line for w in workers for line in w.windows.read_text().split("\n")} - {""}
+    return heard, whole(found)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("fault", ["none", "kill"])
+def test_partitions_added_while_people_walk_lose_no_window_and_change_no_event(
+    tmp_path: Path,
+    scenes: list[Clip],
+    undisturbed: list[Quiet],
+    workers: list[WorkerProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+) -> None:
+    monkeypatch.setattr("stepvad.fleet.edge.directory.ASK_S", 0.3)
+    expected = joined(undisturbed)
+    more: dict[str, object] = {"shed_s": 60, "silent_s": 60}
+    with broker(tmp_path / "nats") as one:
+        asyncio.run(set_up(fleet_settings(one)))
+        workers += [
+            WorkerProcess(tmp_path, [one], f"w{i}", worker=more, lease_s=1.0) for i in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+
+        async def grow() -> None:
+            for n in (2, 3):
+                await asyncio.sleep(1.5)
+                await set_up(fleet_settings(one, partitions=n))
+                if fault == "kill":
+                    await asyncio.sleep(0.6)
+                    workers[n % 2].kill()
+                    workers[n % 2].launch()
+
+        heard, windows = asyncio.run(played(one, workers, scenes, expected, grow))
+        logs = "".join(worker.log.read_text() for worker in workers)
+    assert "left no state" not in logs
+    assert_same(heard, expected)
+    assert expected.windows <= windows
+    assert windows <= expected.windows
+
+
+def test_partitions_are_not_taken_away_and_wait_for_the_last_old_worker(tmp_path: Path) -> None:
+    async def run(one: Broker) -> None:
+        await set_up(fleet_settings(one))
+        async with connected(bus_settings([one]), "old") as bus:
+            old = Lease(frozenset({"1"}), version=1).pack()
+            await bus.lease("old", old)
+            with pytest.raises(ConfigError, match="got one of an older version"):
+                await set_up(fleet_settings(one, partitions=2))
+            await bus.release("old")
+        await set_up(fleet_settings(one, partitions=2))
+        with pytest.raises(ConfigError, match="and maybe more"):
+            await set_up(fleet_settings(one, partitions=1))
+
+    with broker(tmp_path) as one:
+        asyncio.run(run(one))
+
+
+def test_an_entry_of_the_directory_is_read_as_it_was_written() -> None:
+    made = default_tenant(Partition(shards=4)).with_partitions(3)
+    assert Tenant.unpack(made.key, made.pack()) == made
+    assert [part.shards for part in made.partitions] == [4, 16, 16]

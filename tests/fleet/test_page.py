@@ -24,9 +24,9 @@ from stepvad.fleet.settings import FleetSettings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.web import Running, create_app, serve
 from tests.browser import CHROMIUM, log_in
-from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import PostgresServer
-from tests.fleet.roles import Role
+from tests.fleet.fleets import Role
+from tests.fleet.results import change, event, over
+from tests.fleet.servers import PostgresServer
 from tests.video.servers import free_port, wait_until
 from tests.web.sites import BEARER, HERE, TOKEN
 

@@ -18,12 +18,13 @@ from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
-from tests.fleet.postgres import PostgresServer, postgres_server
-from tests.fleet.secured import (
+from tests.fleet.servers import (
+    PostgresServer,
     SecuredBroker,
     dsn,
     make_certificates,
     make_roles,
+    postgres_server,
     secure,
     secured_broker,
 )

@@ -20,14 +20,15 @@ from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.site.intake import demo
-from tests.fleet.messages import change, event, over
-from tests.fleet.postgres import PostgresServer, postgres_server
-from tests.fleet.roles import Role
-from tests.fleet.secured import (
+from tests.fleet.fleets import Role
+from tests.fleet.results import change, event, over
+from tests.fleet.servers import (
+    PostgresServer,
     SecuredBroker,
     dsn,
     make_certificates,
     make_roles,
+    postgres_server,
     secure,
     secured_broker,
 )

@@ -11,7 +11,10 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.events.camera import CameraEvents, RecordChange
 from stepvad.events.rules import Rules
@@ -19,18 +22,90 @@ from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, EventMessage
+from stepvad.fleet.wire import Batch, CameraConnection, EventMessage, batch_of
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import Checkpoint
+from stepvad.fleet.worker.reorder import DEPTH, Reorder
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
+from stepvad.skeletons import (
+    BODY25,
+    COCO17,
+    HALPE26,
+    MEDIAPIPE33,
+    WHOLEBODY133,
+    Skeleton,
+)
 from stepvad.windows.values import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
-from tests.fleet.quiet import assert_same, digests, quiet
+from tests.fleet.results import assert_same, digests, quiet
+
+
+def batch(seq: int, n: int = 1) -> Batch:
+    return batch_of(
+        [(seq + i, []) for i in range(n)],
+        CameraConnection(site="a", camera="b", epoch=1, wall0=0.0, rate=10.0, size=(1, 1)),
+        seq,
+    )
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [slot for one in batches for slot in one.slots]
+
+
+@given(st.integers(1, 4), st.sampled_from([0, 100, 9999]), st.integers(0, 2**32))
+def test_disorder_within_the_depth_and_duplicates_leave_no_trace(
+    size: int, first: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    sent = [batch(first + at, size) for at in range(0, 60 * size, size)]
+    head, rest = sent[:1], sent[1:]
+    late = np.argsort(np.arange(len(rest)) + rng.uniform(0, DEPTH - 1, len(rest)), kind="stable")
+    order = head + [rest[i] for i in late]
+    for at in sorted(rng.choice(len(order), 6), reverse=True):
+        order.insert(int(at) + int(rng.integers(1, 3)), order[int(at)])
+    reorder = Reorder()
+    found = [n for one in order for n in numbers(reorder.push(one))]
+    assert found + numbers(reorder.flush()) == list(range(first, first + 60 * size))
+    assert reorder.duplicates == 6 * size
+    assert reorder.missed == 0
+
+
+def test_what_never_comes_is_counted_and_passed_over() -> None:
+    reorder = Reorder()
+    found = [n for at in [0, 1, *range(5, 5 + DEPTH + 1)] for n in numbers(reorder.push(batch(at)))]
+    assert found == [0, 1, *range(5, 5 + DEPTH + 1)]
+    assert reorder.missed == 3
+    assert reorder.push(batch(3)) == []
+    assert reorder.duplicates == 1
+
+
+def test_the_first_message_of_a_connection_may_be_late_itself() -> None:
+    reorder = Reorder()
+    assert numbers(reorder.push(batch(2))) == []
+    assert numbers(reorder.push(batch(0, 2))) == [0, 1, 2]
+
+
+def test_messages_that_overlap_give_each_frame_once() -> None:
+    reorder = Reorder()
+    assert numbers(reorder.push(batch(0, 4))) == [0, 1, 2, 3]
+    assert numbers(reorder.push(batch(2, 4))) == [4, 5]
+    assert numbers(reorder.push(batch(8, 2))) == []
+    assert numbers(reorder.push(batch(8, 4))) == []
+    assert numbers(reorder.push(batch(6, 3))) == [6, 7, 8, 9, 10, 11]
+
+
+def test_frames_left_out_are_not_waited_for() -> None:
+    reorder = Reorder()
+    reorder.push(batch(0))
+    assert reorder.leave_out(batch(1, 3)) == 3
+    assert reorder.leave_out(batch(2, 2)) == 0
+    assert numbers(reorder.push(batch(4))) == [4]
+
 
 SUBJECTS = Subjects(shards=1)
 
@@ -487,3 +562,90 @@ def test_a_camera_with_a_field_of_another_type_is_refused(
             continue
         with pytest.raises(wire.UnreadableError, match="state: expected that of a shard"):
             ShardState.from_json(facts)
+
+
+SMALL = Config(K=12, width=16, max_steps=8)
+
+
+def grown(clip: Clip, skeleton: Skeleton) -> Clip:
+    """The clip with COCO-17's joints where they were, and other joints anywhere."""
+    rng = np.random.default_rng(5)
+    at = [skeleton.joints.index(joint) for joint in COCO17.joints]
+
+    def with_more(track: Track) -> Track:
+        n = len(track.frames)
+        keypoints = rng.uniform(50, 400, (n, skeleton.V, 2)).astype(np.float32)
+        confidence = rng.uniform(0.1, 1, (n, skeleton.V)).astype(np.float32)
+        keypoints[:, at], confidence[:, at] = track.keypoints, track.confidence
+        return Track(track.id, track.frames, keypoints, confidence)
+
+    return replace(clip, tracks=tuple(map(with_more, clip.tracks)), skeleton=skeleton)
+
+
+def sent_as(clip: Clip, at: int) -> Script:
+    return script(f"s{at}/cam", clip, frames=5)
+
+
+@pytest.mark.parametrize("skeleton", [HALPE26, BODY25, WHOLEBODY133, MEDIAPIPE33])
+def test_scores_of_poses_with_more_joints_have_the_bits_of_coco17(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows], skeleton: Skeleton
+) -> None:
+    def run(clips: list[Clip]) -> tuple[list[Any], list[str]]:
+        cut_by_stream.clear()
+        shard = shard_of(models)
+        feed(shard, deliveries(interleaved([sent_as(clip, i) for i, clip in enumerate(clips)])))
+        assert (shard.dead, shard.scorer.counts.failed) == ([], 0)
+        told = [
+            (one.after.id, one.after.score, one.after.top_score)
+            for one in heard(shard.changes).told
+        ]
+        return told, [digest for windows in cut_by_stream for digest in digests(windows)]
+
+    coco17 = run(scenes)
+    assert coco17[0], "no event to compare"
+    assert run([grown(clip, skeleton) for clip in scenes]) == coco17
+
+
+def test_poses_that_lack_joints_of_the_model_are_refused_with_their_names(
+    scenes: list[Clip], tmp_path: Path
+) -> None:
+    path = tmp_path / "halpe.safetensors"
+    Detector.fit([grown(scenes[0], HALPE26)], SMALL).save(path)
+    shard = shard_of(FleetModels.load([ModelSettings(model=path, threshold=1.0)]))
+    sent = interleaved([sent_as(scenes[0], 0), sent_as(grown(scenes[1], HALPE26), 1)])
+    feed(shard, deliveries(sent))
+    for _ in range(3):
+        step(shard, [])
+    assert {dead.problem for dead in shard.dead} == {
+        "poses: expected the joints of halpe26, got coco17 without head, neck, hip"
+    }
+    assert shard.scorer.counts.frames == scenes[1].n_frames
+
+
+THREE_VIEWS = Config(K=12, width=16, max_steps=8, ema_warmup=True, clock=True)
+LOW_THRESHOLD = 2.0
+
+
+@pytest.fixture(scope="module")
+def model(scenes: list[Clip], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Poses, motion and place, fitted in a second."""
+    path = tmp_path_factory.mktemp("views") / "several.safetensors"
+    config = THREE_VIEWS.with_views(("pose", "motion", "place"), 25.0)
+    Detector.fit(scenes, config).save(path)
+    return path
+
+
+@pytest.mark.parametrize("frames", [1, 7])
+def test_every_view_has_the_bits_of_a_site(
+    model: Path, scenes: list[Clip], cut_by_stream: list[Windows], frames: int
+) -> None:
+    scripts = [script(f"s{i}/cam", clip, frames=frames) for i, clip in enumerate(scenes[:4])]
+    expected = quiet(scripts, model=model, threshold=LOW_THRESHOLD)
+    cut_by_stream.clear()
+    shard = shard_of(FleetModels.load([ModelSettings(model=model, threshold=LOW_THRESHOLD)]))
+    feed(shard, deliveries(interleaved(scripts)))
+    joined = [windows for windows in cut_by_stream if windows.views]
+    assert {d for windows in joined for d in digests(windows)} == expected.windows
+    assert sum(len(windows) for windows in joined) == len(expected.windows)
+    assert expected.changes, "no event to compare"
+    assert_same(heard(shard.changes), expected)

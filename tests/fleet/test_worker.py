@@ -1,10 +1,15 @@
-"""Workers in this process: they share the shards fairly and give them back."""
+"""Workers: they share the shards fairly, shed what is late, and end when they hang."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,26 +17,108 @@ import pytest
 
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
+from stepvad.fleet import tasks
 from stepvad.fleet.broker.bus import ConflictError, Delivery
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.leases import Lease
 from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
 from stepvad.fleet.subjects import DEAD, Subjects
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import decode_event, encode_claim
+from stepvad.fleet.worker import service, stats
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import OutgoingMessage
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
+from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, PoisonMessage, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
-from tests.fleet.brokers import broker, bus_settings
-from tests.fleet.fleets import THRESHOLD, Player, listen, script
-from tests.fleet.messages import event
-from tests.fleet.quiet import assert_same, quiet
-from tests.video.servers import SLOWER
+from stepvad.site.stages import STUCK
+from tests.fleet.fleets import ROOT, THRESHOLD, Player, WorkerProcess, listen, script
+from tests.fleet.results import assert_same, event, quiet
+from tests.fleet.servers import broker, bus_settings
+from tests.video.servers import SLOWER, free_port
+
+
+def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
+    async def stubborn() -> None:
+        for _ in range(3):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def run() -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(stubborn())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(tasks.end(task), 10)
+        return task
+
+    assert asyncio.run(run()).cancelled()
+
+
+def test_what_failed_is_over() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    async def run() -> None:
+        task = asyncio.get_running_loop().create_task(fails())
+        await asyncio.sleep(0)
+        await tasks.end(task)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def patience() -> Patience:
+    """That of a shard that caught up at once."""
+    made = Patience.from_now(15.0, now=0.0)
+    assert not made.may_shed(9.0, 0.0, restarts=0)
+    assert made.may_shed(0.1, 1.0, restarts=0)
+    return made
+
+
+def test_a_shard_that_is_taken_may_catch_up_for_so_long() -> None:
+    patience = Patience.from_now(15.0, now=100.0)
+    assert not patience.may_shed(30.0, 114.0, restarts=0)
+    assert patience.may_shed(30.0, 115.0, restarts=0)
+    assert not patience.is_caught_up
+
+
+def test_frames_that_grow_old_by_and_by_are_shed(patience: Patience) -> None:
+    ages = [0.1 + 0.2 * n for n in range(10)]
+    assert all(patience.may_shed(age, 2.0 + n, restarts=0) for n, age in enumerate(ages))
+
+
+def test_a_pause_of_the_worker_and_an_absence_of_the_broker_are_forgiven(
+    patience: Patience,
+) -> None:
+    assert not patience.may_shed(5.0, 6.0, restarts=0)  # paused for five seconds
+    assert patience.may_shed(0.2, 7.0, restarts=0)
+    assert not patience.may_shed(None, 20.0, restarts=-1)  # the broker does not answer
+    assert patience.may_shed(None, 60.0, restarts=-1)
+    assert not patience.may_shed(40.0, 61.0, restarts=1)  # it is back
+    assert not patience.may_shed(30.0, 75.0, restarts=1)
+    assert patience.may_shed(30.0, 76.0, restarts=1)
+
+
+def test_delays_under_overload_do_not_put_shedding_off_for_ever(patience: Patience) -> None:
+    assert not patience.may_shed(3.0, 10.0, restarts=0)
+    shed = [
+        patience.may_shed(5.0 + n, 11.0 + n, restarts=-1 if n // 5 % 2 else n // 5)
+        for n in range(40)
+    ]
+    assert shed == [False] * 14 + [True] * 26
+
+
+def test_an_empty_stream_is_caught_up_with() -> None:
+    patience = Patience.from_now(15.0, now=0.0)
+    assert not patience.may_shed(None, 1.0, restarts=0, is_drained=False)
+    assert patience.may_shed(None, 2.0, restarts=0, is_drained=True)
+    assert patience.is_caught_up
+
 
 SUBJECTS = Subjects(shards=1)
 
@@ -283,3 +370,137 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                 assert dead.state.messages == 1
 
     asyncio.run(run())
+
+
+SAYS_SO_S = 0.5 * SLOWER
+
+
+def status(address: str, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as page:
+            return int(page.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+async def hang(address: str) -> int:
+    """What is answered while the loop of the worker stands still."""
+    loop = asyncio.get_running_loop()
+
+    def ask() -> int:
+        time.sleep(1.2 * SAYS_SO_S)
+        return status(address, "/health")
+
+    asked = loop.run_in_executor(None, ask)
+    time.sleep(1.5 * SAYS_SO_S)
+    return await asked
+
+
+def test_a_worker_whose_loop_hangs_is_not_healthy_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "HUNG_S", SAYS_SO_S)
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+    address = f"127.0.0.1:{free_port()}"
+
+    async def run() -> list[int]:
+        with broker(tmp_path) as one:
+            settings = FleetSettings(bus=bus_settings([one]))
+            async with connected(settings.bus, "w") as bus:
+                await bus.setup()
+                worker, stop = Worker(bus, settings, models, "w"), asyncio.Event()
+                close = service.serve_metrics(worker, address)
+                running = asyncio.create_task(worker.run(stop))
+                try:
+                    await asyncio.sleep(1.5 * SAYS_SO_S)
+                    found = [await asyncio.to_thread(status, address, "/health")]
+                    one.kill()  # a broker that is away is no reason
+                    await asyncio.sleep(1.5 * SAYS_SO_S)
+                    found.append(await asyncio.to_thread(status, address, "/health"))
+                    found.append(await hang(address))
+                    await asyncio.sleep(0.5 * SAYS_SO_S)
+                    for path in ("/health", "/metrics"):
+                        found.append(await asyncio.to_thread(status, address, path))
+                    one.start()
+                    return found
+                finally:
+                    stop.set()
+                    await running
+                    close()
+
+    assert asyncio.run(run()) == [200, 200, 503, 200, 200]
+
+
+HUNG_S = 2.0
+LIMIT_S = 20 * SLOWER
+
+
+class HangingWorker(WorkerProcess):
+    """A worker that hangs at its first frame, in its scoring thread or in its event loop."""
+
+    where = "thread"
+
+    def launch(self) -> None:
+        how = [
+            "hanging-worker",
+            str(self._settings),
+            str(HUNG_S),
+            self.where,
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fleet.altered", *how],
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+            )
+
+
+async def owners(bus: NatsBus) -> list[str]:
+    """Who has a shard, without what makes each start of a worker unique."""
+    found = await bus.leases()
+    return [name.rpartition("-")[0] for name in found if Lease.unpack(found[name]).names]
+
+
+async def until_owned_by(bus: NatsBus, name: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while await owners(bus) != [name]:
+        assert time.monotonic() < deadline, f"{name} did not get the shard"
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("where", ["thread", "loop"])
+def test_a_worker_whose_scoring_hangs_exits_as_stuck_and_another_takes_its_shard(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess], where: str
+) -> None:
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+    frames = script("north/door", scenes[0], ends=False)
+    frames = replace(frames, messages=frames.messages[:10])
+
+    async def run() -> int:
+        with broker(tmp_path) as one:
+            facts = bus_settings([one], shards=1, lease_s=1.0)
+            first = HangingWorker(tmp_path, [one], "first", shards=1, lease_s=1.0)
+            workers.append(first)
+            first.where = where
+            first.start()
+            assert first.process is not None
+            async with connected(facts, "second") as bus:
+                await until_owned_by(bus, "first")
+                second = Worker(bus, FleetSettings(bus=facts), models, "second-0")
+                stop = asyncio.Event()
+                running = asyncio.create_task(second.run(stop))
+                try:
+                    await Player(bus).play([frames])
+                    await until_owned_by(bus, "second")
+                    while second.stats.messages < len(frames.messages):
+                        await asyncio.sleep(0.05)
+                    return await asyncio.to_thread(first.process.wait, LIMIT_S)
+                finally:
+                    stop.set()
+                    await running
+
+    assert asyncio.run(run()) == STUCK
+    log = (tmp_path / "first.log").read_text()
+    assert f"hangs: no progress for {HUNG_S:g} s; exiting" in log
+    assert "in hanging" in log, "the log shows where it hangs"

@@ -38,7 +38,7 @@ from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts
 from tests.evaluation.layouts import avenue, packed_arrays, write_packed
-from tests.fleet.messages import body, event, over
+from tests.fleet.results import body, event, over
 from tests.pages import ROOT
 from tests.site.records import SINKS, fill
 

@@ -15,7 +15,7 @@ import pytest
 
 from stepvad.events.record import Record
 from stepvad.site.intake.frame_buffers import NAME
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.processes import wait_until_nobody_is_left
 from tests.site.sites import (
     RATE,

@@ -16,7 +16,7 @@ from stepvad.formats import read_clips
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.recorder import Recorder
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.site.sites import RATE, one_person
 
 WALL = 1_700_000_000.0

@@ -29,7 +29,7 @@ from stepvad.web.identity import (
     Sessions,
     Token,
 )
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.unreadable import unreadable
 from tests.web.people import with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site

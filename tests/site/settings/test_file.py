@@ -15,7 +15,7 @@ from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings, token_of
 from stepvad.video.camera import Device
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.pages import ROOT
 
 GOOD = """\

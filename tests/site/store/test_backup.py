@@ -22,7 +22,7 @@ from stepvad.files import replacing
 from stepvad.site.app import exclusive_lock
 from stepvad.site.store.backup import restore
 from stepvad.site.store.events import Store
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.processes import Forks
 from tests.site.records import SINKS, UNIQUE, fill, record
 

@@ -31,7 +31,7 @@ from stepvad.site.store.database import (
     classify,
 )
 from stepvad.site.store.events import Store
-from tests.fleet.disks import small_disk
+from tests.fleet.servers import small_disk
 from tests.processes import Forks
 from tests.site.records import SINKS, fill, record
 
