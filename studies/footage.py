@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from stepvad.cli.extract import USUAL_NETWORKS, NetworkOptions, VideoJobsOption
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import Threads
+from stepvad.cli.extract import NetworkOptions, VideoJobs
+from stepvad.cli.options import Threads, grouped
 from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Config
 from stepvad.errors import StepvadError
@@ -103,9 +102,6 @@ class ChainOptions:
         )
 
 
-DESCRIBED, USUAL_CHAIN = KnownData(), ChainOptions()
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     command = typer.Typer(add_completion=False)
     command.command()(grouped(footage))
@@ -121,17 +117,17 @@ def footage(
         Path, typer.Argument(metavar="FOOTAGE", help="Description of a footage set, as .json.")
     ],
     *,
-    known: KnownData = DESCRIBED,
+    known: KnownData,
     poses: Annotated[
         Path, typer.Option(help="Directory for the extracted poses; those in it are reused.")
     ] = Path("poses"),
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Directory for the tables.")
     ] = Path(),
-    networks: NetworkOptions = USUAL_NETWORKS,
-    jobs: VideoJobsOption = None,
+    networks: NetworkOptions,
+    jobs: VideoJobs = None,
     threads: Threads = None,
-    chain: ChainOptions = USUAL_CHAIN,
+    chain: ChainOptions,
 ) -> None:
     """Measure the whole chain: video in, calibrated alerts out, against labels in seconds.
 
@@ -178,18 +174,7 @@ def _extraction(
     """How poses are extracted; None without videos, which needs no networks."""
     if not any(clip.is_video for clip in chosen.used()):
         return None
-    from stepvad.site.intake.recordings import ExtractionSettings
-    from stepvad.video.networks import choose_engine
-
-    return ExtractionSettings.of(
-        poses,
-        networks.detector,
-        networks.pose,
-        engine=choose_engine(networks.engine, "auto", networks.device),
-        min_confidence=networks.min_confidence,
-        rate=networks.rate,
-        duration_s=None,
-    )
+    return networks.extraction(poses)
 
 
 def _show(

@@ -283,7 +283,7 @@ def test_a_model_of_distances_has_no_energy_to_explain(
     stepvad("fit", people / "pose" / "train", "-o", path, "--method", "knn", "--K", "12")
     run = stepvad("explain", path, people / "pose" / "test")
     assert run.code == 1
-    assert "expected a model with an energy to explain" in run.err
+    assert "expected a model with a network, got distances" in run.err
 
 
 def test_footage_without_people_has_nothing_to_explain(

@@ -12,8 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from stepvad.cli import terminal
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import configured, configured_with
+from stepvad.cli.options import configured, configured_with, grouped
 from stepvad.cli.research import CompareSettings
 from stepvad.cli.terminal import _Stage
 from stepvad.config import Config
@@ -158,14 +157,13 @@ class Pen:
     colour: Annotated[str, typer.Option(help="Of the line.")] = "black"
 
 
-RED = Pen("red")
 app = typer.Typer()
 
 
 @app.command()
 @grouped
 def draw(
-    name: Annotated[str, typer.Argument()], *, size: Size, pen: Pen = RED, twice: bool = False
+    name: Annotated[str, typer.Argument()], *, size: Size, pen: Pen, twice: bool = False
 ) -> None:
     """Draw something."""
     typer.echo(f"{name} {size.width}x{size.height} {pen.colour} {twice}")
@@ -174,7 +172,7 @@ def draw(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["box", "--width", "3"], "box 3x2 red False"),
+        (["box", "--width", "3"], "box 3x2 black False"),
         (["box", "--width", "3", "-y", "4", "--colour", "blue", "--twice"], "box 3x4 blue True"),
     ],
 )

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import typer
+from typer import Option
 
 from stepvad.cli.archive import archive
 from stepvad.cli.evaluate import evaluate, walkers
@@ -32,7 +33,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+def stepvad(*, version: bool = Option(False, "--version", help="Show the version.")) -> None:
     """Learn how people normally move, and detect when someone does not.
 
     See it at once, on a bundled scene:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.options import ExecutorName, RuntimeName
-from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
+from stepvad.executors import Executor
 
 archive = typer.Typer(name="archive", no_args_is_help=True, help="Score stored poses.")
 
@@ -19,26 +21,32 @@ def _group() -> None:
     """Score stored poses in Parquet."""
 
 
-@archive.command(no_args_is_help=True)
-def score(
-    poses: Annotated[str, typer.Argument(help="Poses: a directory, a file or a URL.")],
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Output for the scores: a path or URL.")
-    ],
-    model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
-    *,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Shards to score in parallel, one core each.")
-    ] = 1,
-    executor: ExecutorName = "processes",
-    runtime: RuntimeName = "auto",
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """The work on each shard, and where shards are scored."""
+
+    jobs: Annotated[int, Option(min=1, help="Shards to score in parallel, one core each.")] = 1
+    executor: Annotated[
+        Executor, Option(help="Where to run: local processes, or a Ray cluster.")
+    ] = "processes"
+    runtime: options.RuntimeName = "auto"
     energies: Annotated[
-        bool, typer.Option("--energies", help="Also keep the energy at each noise scale.")
-    ] = False,
+        bool, Option("--energies", help="Also keep the energy at each noise scale.")
+    ] = False
     quick: Annotated[
-        bool, typer.Option("--quick", help="Treat poses of the same name and size as unchanged.")
-    ] = False,
-    as_json: AsJson = False,
+        bool, Option("--quick", help="Treat poses of the same name and size as unchanged.")
+    ] = False
+
+
+@archive.command(no_args_is_help=True)
+@grouped
+def score(
+    poses: Annotated[str, Argument(help="Poses: a directory, a file or a URL.")],
+    output: Annotated[str, Option("-o", "--output", help="Output for the scores: a path or URL.")],
+    model: Annotated[Path, Option("-m", "--model", help="A model file.")],
+    *,
+    shards: ShardOptions,
+    as_json: options.AsJson = False,
 ) -> None:
     """Score an archive of poses, resuming where an earlier run stopped.
 
@@ -54,28 +62,21 @@ def score(
     from stepvad.archive import scoring
 
     try:
-        with progress_bars() as report:
-            summary = scoring.score(
-                poses,
-                output,
-                model,
-                scoring.ScoreOptions(
-                    runtime=runtime, energies=energies, quick=quick, jobs=jobs, executor=executor
-                ),
-                report=report,
-            )
+        with terminal.progress_bars() as report:
+            chosen = scoring.ScoreOptions(**asdict(shards))
+            summary = scoring.score(poses, output, model, chosen, report=report)
     except KeyboardInterrupt:
-        say("interrupted: finished scores are kept; repeat the command to resume")
+        terminal.say("interrupted: finished scores are kept; repeat the command to resume")
         raise typer.Exit(130) from None
     if as_json:
-        print_json(asdict(summary))
+        terminal.print_json(asdict(summary))
     else:
         columns = ("shards", "kept", "windows", "scored now", "files failed")
         row = [summary.shards, summary.kept, summary.windows, summary.scored, len(summary.failed)]
-        print_table(output, columns, [[f"{number:,}" for number in row]])
+        terminal.print_table(output, columns, [[f"{number:,}" for number in row]])
     for warning in summary.warnings:
-        say(f"warning: {warning}")
+        terminal.say(f"warning: {warning}")
     for name, reason in summary.failed.items():
-        say(f"failed: {name}: {reason}")
+        terminal.say(f"failed: {name}: {reason}")
     if summary.failed:
         raise typer.Exit(1)

@@ -7,24 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import DataSeed, RuntimeName, SplitName, on_engine
-from stepvad.cli.terminal import (
-    AsJson,
-    ModelFile,
-    check_output,
-    print_json,
-    print_table,
-    progress_bars,
-    say,
-)
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.evaluation import protocol as protocols
     from stepvad.evaluation.datasets import Dataset
-    from stepvad.evaluation.protocol import Evaluation, IntervalRow, ResultRow, ScorerName
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -34,64 +26,52 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-DatasetArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="Data set: poses under pose/test and labels under gt, trajectories, or box tracks."
-    ),
-]
-Placements = Annotated[
-    str,
-    typer.Option(
-        help="Frames that get a window's score: `latest`, `center`, `backtrack`, `backtrack_max`."
-    ),
-]
-AggregationName = Annotated[
-    str | None, typer.Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
-]
-FrameSigma = Annotated[
-    float | None,
-    typer.Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
-]
-ScoredFramesOption = Annotated[
-    Literal["model", "persons", "confidence", "random", "speed", "place"],
-    typer.Option(
-        "--method", help="Score to evaluate: the model's, or a trivial score on its windows."
-    ),
-]
-Intervals = Annotated[
-    bool, typer.Option(help="Add bootstrap intervals over clips, and results per anomaly.")
-]
-SmoothingOption = Annotated[
-    Literal["filled", "scored"] | None,
-    typer.Option(help="Smooth after filling in the floor, or only the scored frames."),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ProtocolOptions:
-    """How window scores become frame scores."""
+    """The frames that count, and how window scores become frame scores."""
 
-    placements: Placements = "latest,backtrack"
-    aggregation: AggregationName = None
-    frame_sigma: FrameSigma = None
-    smoothing: SmoothingOption = None
-
-
-AS_THE_PAPER = ProtocolOptions()
+    split: options.SplitName = "full"
+    placements: Annotated[
+        str,
+        Option(
+            help="Frames that get a window's score: `latest`, `center`, `backtrack`, "
+            "`backtrack_max`."
+        ),
+    ] = "latest,backtrack"
+    aggregation: Annotated[
+        str | None, Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
+    ] = None
+    frame_sigma: Annotated[
+        float | None,
+        Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
+    ] = None
+    smoothing: Annotated[
+        Literal["filled", "scored"] | None,
+        Option(help="Smooth after filling in the floor, or only the scored frames."),
+    ] = None
 
 
 @grouped
 def evaluate(
-    model: ModelFile,
-    data: DatasetArgument,
+    model: options.ModelFile,
+    data: Annotated[
+        Path,
+        Argument(
+            help="Data set: poses under pose/test and labels under gt, trajectories, or box tracks."
+        ),
+    ],
     *,
-    split: SplitName = "full",
-    protocol: ProtocolOptions = AS_THE_PAPER,
-    method: ScoredFramesOption = "model",
-    intervals: Intervals = False,
-    runtime: RuntimeName = "auto",
-    as_json: AsJson = False,
+    protocol: ProtocolOptions,
+    method: Annotated[
+        Literal["model", "persons", "confidence", "random", "speed", "place"],
+        Option(help="Score to evaluate: the model's, or a trivial score on its windows."),
+    ] = "model",
+    intervals: Annotated[
+        bool, Option(help="Add bootstrap intervals over clips, and results per anomaly.")
+    ] = False,
+    runtime: options.RuntimeName = "auto",
+    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model on labelled clips: AUROC, AP and EER over the frames of all clips.
 
@@ -107,46 +87,41 @@ def evaluate(
 
         stepvad evaluate model.safetensors people --intervals
     """
-    from stepvad.evaluation import baselines
-    from stepvad.evaluation.datasets import open_dataset
-    from stepvad.evaluation.protocol import (
-        interval_rows,
-        score_clips,
-        shortest_window,
-        tabulate_dataset,
-        with_motion,
-    )
+    from stepvad.evaluation import baselines, datasets
+    from stepvad.evaluation import protocol as protocols
 
-    detector = on_engine(baselines.load(model), runtime)
-    dataset = open_dataset(data, split=split)
-    dataset = replace(
-        dataset,
-        frame_sigma=(dataset.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma),
-        smoothing=protocol.smoothing or dataset.smoothing,
-    )
+    detector = options.on_engine(baselines.load(model), runtime)
+    dataset = datasets.open_dataset(data, split=protocol.split)
+    sigma = dataset.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma
+    smoothing = protocol.smoothing or dataset.smoothing
+    dataset = replace(dataset, frame_sigma=sigma, smoothing=smoothing)
     chosen = _aggregation(protocol.aggregation, detector.config)
     places = _placements(protocol.placements)
-    with progress_bars() as report:
-        clips = score_clips(detector, dataset, aggregation=chosen, report=report)
-        clips = with_motion(clips, dataset, last=shortest_window(detector))
-    result = tabulate_dataset(clips, dataset, placements=places)
-    beside = tabulate_dataset(clips, dataset, placements=places, floor="per_clip")
-    scored: ScorerName = "detector" if method == "model" else method
+
+    # window scores of all clips, then the trivial scores of the same windows
+    with terminal.progress_bars() as report:
+        clips = protocols.score_clips(detector, dataset, aggregation=chosen, report=report)
+        clips = protocols.with_motion(clips, dataset, last=protocols.shortest_window(detector))
+
+    # frames without a score get the lowest of all clips, or of their own clip
+    result = protocols.tabulate_dataset(clips, dataset, placements=places)
+    per_clip = protocols.tabulate_dataset(clips, dataset, placements=places, floor="per_clip")
+    scored: protocols.ScorerName = "detector" if method == "model" else method
     result.row(method=scored, placement=places[0])  # raises if there are no such scores
-    sure = interval_rows(clips, dataset, places, scored) if intervals else []
+    rows = protocols.interval_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
-        extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
-        print_json({"global": asdict(result), "per_clip": asdict(beside), **extra})
+        extra = {"intervals": [asdict(row) for row in rows]} if intervals else {}
+        terminal.print_json({"global": asdict(result), "per_clip": asdict(per_clip), **extra})
         return
     fitted = "views" if detector.config.views else baselines.method_of(detector)
     title = method if method != "model" else fitted
-    _print_rows(f"{title} on {dataset.name}", result, beside, scored)
-    if sure:
-        _print_intervals(sure)
-    _say_what_stands_behind(dataset, result)
+    _print_rows(f"{title} on {dataset.name}", result, per_clip, scored)
+    if rows:
+        _print_intervals(rows)
+    _print_facts(dataset, result)
 
 
-def _print_intervals(lines: list[IntervalRow]) -> None:
+def _print_intervals(lines: list[protocols.IntervalRow]) -> None:
     names = [*lines[0].by_class]
     rows = [
         [
@@ -160,10 +135,15 @@ def _print_intervals(lines: list[IntervalRow]) -> None:
         for line in lines
     ]
     columns = ["protocol", "scores", "frames", "AUROC", "95 % over clips", *names]
-    print_table("how sure, and which anomalies (AUROC, %)", columns, rows)
+    terminal.print_table("how sure, and which anomalies (AUROC, %)", columns, rows)
 
 
-def _print_rows(name: str, result: Evaluation, beside: Evaluation, method: ScorerName) -> None:
+def _print_rows(
+    name: str,
+    result: protocols.Evaluation,
+    per_clip: protocols.Evaluation,
+    method: protocols.ScorerName,
+) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
     found = {_key(row, row.method): row.auroc for row in result.rows}
     trivial = [*dict.fromkeys(row.method for row in result.rows if row.method != "detector")]
@@ -177,26 +157,26 @@ def _print_rows(name: str, result: Evaluation, beside: Evaluation, method: Score
             *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer, other.auroc)),
             *(f"{100 * found[_key(row, score)]:.1f}" for score in trivial),
         ]
-        for row, other in zip(result.rows, beside.rows, strict=True)
+        for row, other in zip(result.rows, per_clip.rows, strict=True)
         if row.method == method
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
     others = ["per-clip floor", *trivial]
-    print_table(f"{name} (%)", [*columns, *others], rows)
+    terminal.print_table(f"{name} (%)", [*columns, *others], rows)
 
 
-def _say_what_stands_behind(dataset: Dataset, result: Evaluation) -> None:
+def _print_facts(dataset: Dataset, result: protocols.Evaluation) -> None:
     covered = ", ".join(f"{n:,} {NAMES[where]}" for where, n in result.n_covered.items())
-    say(
+    terminal.say(
         f"{result.n_clips} clips, {result.n_frames:,} frames, {result.n_counted:,} counted, "
         f"with a score: {covered}; {result.n_windows:,} windows, {result.flat_windows:,} flat"
     )
     sigmas = f"{dataset.frame_sigma:g} frames ({dataset.person_sigma:g} for each person first)"
     over = "all frames" if dataset.smoothing == "filled" else "the frames with a score"
-    say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: global")
+    terminal.say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: global")
 
 
-def _key(row: ResultRow, method: str) -> tuple[str, str, bool, str]:
+def _key(row: protocols.ResultRow, method: str) -> tuple[str, str, bool, str]:
     return method, row.placement, row.smoothed, row.frames
 
 
@@ -220,13 +200,13 @@ def _aggregation(text: str | None, config: Config) -> Aggregation | None:
 
 
 def walkers(
-    directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
+    directory: Annotated[Path, Argument(help="Directory to write the data set to.")],
     *,
-    train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
-    test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 14,
-    seed: DataSeed = 0,
+    train_clips: Annotated[int, Option(min=0, help="Clips of normal motion to fit on.")] = 20,
+    test_clips: Annotated[int, Option(min=0, help="Clips with anomalies to measure.")] = 14,
+    seed: Annotated[int, Option(min=0, help="The same seed gives the same files.")] = 0,
     contact_sheet: Annotated[
-        Path | None, typer.Option(help="Draw sample motions to this .png file.")
+        Path | None, Option(help="Draw sample motions to this .png file.")
     ] = None,
 ) -> None:
     """Write a small synthetic data set: people who walk and stand, and some who act abnormally.
@@ -244,9 +224,9 @@ def walkers(
     if contact_sheet is not None:
         from stepvad.report.sheets import draw_contact_sheet, strips
 
-        check_output(contact_sheet)
+        terminal.check_output(contact_sheet)
         draw_contact_sheet(strips(seed=seed), contact_sheet)
-    with progress_bars() as report:
+    with terminal.progress_bars() as report:
         write_dataset(
             directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
         )

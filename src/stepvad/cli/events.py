@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import time
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.options import (
-    AnyCamera,
-    CameraOption,
-    EventIdArgument,
-    Fleet,
-    Here,
-    Scrub,
-    Since,
-    SiteDataOption,
-    Until,
-    Yes,
-    ask,
-    time_of,
-)
-from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, print_table, say
+from stepvad.cli import options, terminal
+from stepvad.cli.options import SITE_DATA, grouped
 from stepvad.errors import ConfigError, DataError, StepvadError
+from stepvad.site.accounts import FILE_NAME as ACCOUNTS
+from stepvad.site.accounts import Accounts
 
 if TYPE_CHECKING:
-    from stepvad.events.record import Deleted, Mark, Review
+    from stepvad.events.record import Deleted, Mark
     from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 COMMAND = "command line"
-"""Who marks an event with a command."""
+"""User who marks an event with a command."""
 MOST = 1000
 """Most queued messages listed; a sink that is down for days has more."""
-SHOWN = 20
+LISTED = 20
 """Events that a table lists if nothing else is asked for."""
+LONGEST = 60
+"""Characters of a description in a table."""
 
 events = typer.Typer(
     name="events",
@@ -44,30 +37,43 @@ events = typer.Typer(
     help="Manage the events of a site: list, export, mark, delete.",
 )
 
+SiteData = Annotated[Path, Option("--data", "-d", help="Data directory of the site.")]
+Since = Annotated[
+    str | None,
+    Option(help="Only events since this time: 2026-05-01T14:00, or 2d, 3h, 10m, 30s ago."),
+]
+Until = Annotated[str | None, Option(help="Only events before this time, written as for --since.")]
+
 
 @events.callback()
 def _group() -> None:
     """Manage the events of a site: list, export, mark, delete. All of it works while it runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Events of a site to list."""
+
+    camera: Annotated[str | None, Option(help="Only events of this camera.")] = None
+    since: Since = None
+    until: Until = None
+    open: Annotated[bool, Option("--open", help="Only ongoing events.")] = False
+
+
 @events.command("list")
+@grouped
 def list_(
     *,
-    data: SiteDataOption = Here,
-    camera: CameraOption = None,
-    since: Since = None,
-    until: Until = None,
-    open: Annotated[bool, typer.Option("--open", help="Only ongoing events.")] = False,
-    id: Annotated[str | None, typer.Option(help="Show everything about this event.")] = None,
+    data: SiteData = SITE_DATA,
+    wanted: EventFilter,
+    id: Annotated[str | None, Option(help="Show everything about this event.")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of events; defaults to 20, with --output to all."),
+        int | None, Option(min=1, help="Number of events; defaults to 20, with --output to all.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write the events to a .jsonl or .csv file."),
+        Path | None, Option("--output", "-o", help="Write the events to a .jsonl or .csv file.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List events, newest first, show one, or export them, oldest first.
 
@@ -90,59 +96,51 @@ def list_(
         _show(data, id, as_json=as_json)
         return
     if output is not None:
-        _check_export(output)
+        terminal.check_output(output, ".jsonl", ".csv")
     with open_store(data) as store:
         found = store.events(
-            camera=camera,
-            since=time_of(since, "--since"),
-            until=time_of(until, "--until"),
-            open=True if open else None,
-            limit=limit or (SHOWN if output is None else None),
+            camera=wanted.camera,
+            since=options.parse_time(wanted.since, "--since"),
+            until=options.parse_time(wanted.until, "--until"),
+            open=True if wanted.open else None,
+            limit=limit or (LISTED if output is None else None),
         )
-        said = store.reviews()
-    facts = [event_facts(one, said.get(one.id)) for one in found]
+        reviews = store.reviews()
+    facts = [event_facts(one, reviews.get(one.id)) for one in found]
     if output is not None:
         _export(facts[::-1], output)
-        note(data, "exported events", f"{len(found)} events")
+        audit(data, "exported events", f"{len(found)} events")
         return
-    note(data, "looked at the list of events")
+    audit(data, "looked at the list of events")
     if as_json:
-        print_json(facts)
+        terminal.print_json(facts)
         return
+    rows = []
+    for one in found:
+        review, why = reviews.get(one.id), one.why or ""
+        rows.append(
+            (
+                terminal.local_time(one.start_time),
+                "goes on" if one.end_time is None else f"{one.end_time - one.start_time:.1f} s",
+                one.camera,
+                f"{one.top_score:.2f}",
+                "" if review is None else review.mark or "seen",
+                one.id,
+                why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…",
+            )
+        )
     columns = ("start", "lasts", "camera", "top score", "said", "id", "why")
-    rows = [
-        (
-            _clock(one.start_time),
-            "goes on" if one.end_time is None else f"{one.end_time - one.start_time:.1f} s",
-            one.camera,
-            f"{one.top_score:.2f}",
-            _said(said.get(one.id)),
-            one.id,
-            _shortened(one.why or ""),
-        )
-        for one in found
-    ]
-    print_table(f"events: {len(found)}", columns, rows)
-
-
-def _check_export(output: Path) -> None:
-    """Before the work starts, reject a file that cannot be written."""
-    check_output(output)
-    if output.suffix not in (".jsonl", ".csv"):
-        raise ConfigError(
-            f"{output}: expected a name that ends in .jsonl or .csv",
-            hint="choose a name such as events.jsonl",
-        )
+    terminal.print_table(f"events: {len(found)}", columns, rows)
 
 
 def _export(facts: list[dict[str, Any]], output: Path) -> None:
-    from stepvad.events.record import TableFormat, write_events
+    from stepvad.events import record
     from stepvad.files import replacing
 
-    format: TableFormat = "csv" if output.suffix == ".csv" else "jsonl"
+    format: record.TableFormat = "csv" if output.suffix == ".csv" else "jsonl"
     with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        write_events(facts, format, file)
-    say(f"events written to {output}: {len(facts)}")
+        record.write_events(facts, format, file)
+    terminal.say(f"events written to {output}: {len(facts)}")
 
 
 def _show(data: Path, id: str, *, as_json: bool) -> None:
@@ -160,35 +158,60 @@ def _show(data: Path, id: str, *, as_json: bool) -> None:
             )
         facts = event_facts(record, store.reviews([id]).get(id))
         poses, explanation = store.poses(id), store.explained(id)
-    note(data, "looked at event", id)
+    audit(data, "looked at event", id)
     if as_json:
-        print_json(facts | {"explanation": None if explanation is None else to_plain(explanation)})
+        plain = None if explanation is None else to_plain(explanation)
+        terminal.print_json(facts | {"explanation": plain})
         return
+    # for people: times instead of seconds, and words instead of bytes
     for name in ("start_time", "end_time", "marked", "reviewed"):
-        facts[name] = facts[name] and _clock(facts[name])
+        facts[name] = facts[name] and terminal.local_time(facts[name])
     facts["poses"] = f"{len(poses)} bytes" if poses else None
     facts["explanation"] = None if explanation is None else explanation.summary
     rows = [(name, _word(value)) for name, value in facts.items()]
-    print_table(f"event {id}", ("field", "value"), rows)
+    terminal.print_table(f"event {id}", ("field", "value"), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPlace:
+    """A site or fleet that stores events."""
+
+    data: SiteData = SITE_DATA
+    fleet: Annotated[
+        Path | None,
+        Option("--fleet", metavar="FLEET.toml", help="Use the database of a fleet instead."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Events to delete."""
+
+    ids: Annotated[list[str] | None, Argument(help="Event ids.")] = None
+    tenant: Annotated[
+        str | None, Option(help="Only events of this tenant; defaults to the fleet's own sites.")
+    ] = None
+    camera: Annotated[
+        str | None,
+        Option(help="Only events of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."),
+    ] = None
+    since: Since = None
+    until: Until = None
+    all: Annotated[bool, Option("--all", help="All events of all cameras.")] = False
+    scrub: Annotated[
+        bool,
+        Option("--scrub", help="In a fleet: rewrite the table, to leave no trace in its files."),
+    ] = False
+
+    def span(self) -> tuple[float | None, float | None]:
+        """Unix times of --since and --until."""
+        since = options.parse_time(self.since, "--since")
+        return since, options.parse_time(self.until, "--until")
 
 
 @events.command()
-def delete(
-    ids: Annotated[list[str] | None, typer.Argument(help="Event ids.")] = None,
-    *,
-    data: SiteDataOption = Here,
-    fleet: Fleet = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option(help="Only events of this tenant; defaults to the fleet's own sites."),
-    ] = None,
-    camera: AnyCamera = None,
-    since: Since = None,
-    until: Until = None,
-    all: Annotated[bool, typer.Option("--all", help="All events of all cameras.")] = False,
-    scrub: Scrub = False,
-    yes: Yes = False,
-) -> None:
+@grouped
+def delete(*, place: EventPlace, wanted: Deletion, yes: options.Yes = False) -> None:
     """Permanently delete events with their poses, explanations and pending messages.
 
     An event is deleted if any part of it falls between --since and --until; one that goes on only
@@ -205,78 +228,81 @@ def delete(
 
         stepvad events delete --fleet fleet.toml --camera north/yard --scrub
     """
-    if not (ids or camera or since or until or all):
+    if not (wanted.ids or wanted.camera or wanted.since or wanted.until or wanted.all):
         raise ConfigError(
             "delete: expected ids, --camera, --since, --until or --all, got none of them",
             hint="choose the events, for example: --camera yard --since 2d",
         )
-    if scrub and fleet is None:
+    if wanted.scrub and place.fleet is None:
         raise ConfigError(
             "--scrub: expected --fleet with it, got a site",
             hint="leave it out: the files of a site keep no trace anyway",
         )
-    if tenant is not None and fleet is None:
+    if wanted.tenant is not None and place.fleet is None:
         raise ConfigError("--tenant: expected --fleet with it, got a site")
-    begin, end = time_of(since, "--since"), time_of(until, "--until")
+    span = wanted.span()  # ages count from now, and not from the answer
     if not yes:
-        ask("Permanently delete these events, their poses and their messages?")
-    if fleet is None:
-        done = _delete_from_site(data, ids, camera, begin, end)
-        note(data, "deleted events", f"{done.events} events")
+        options.confirm("Permanently delete these events, their poses and their messages?")
+    if place.fleet is None:
+        done = _delete_from_site(place.data, wanted, *span)
+        audit(place.data, "deleted events", f"{done.events} events")
     else:
-        whose = tenant if tenant is not None or ids else ""
-        done = _delete_from_fleet(fleet, whose, ids, camera, begin, end, scrub=scrub)
-    say(f"events deleted: {done.events}")
+        done = _delete_from_fleet(place.fleet, wanted, *span)
+    terminal.say(f"events deleted: {done.events}")
     if done.kept_open:
-        say(f"ongoing events kept: {done.kept_open}; delete them by their ids")
+        terminal.say(f"ongoing events kept: {done.kept_open}; delete them by their ids")
 
 
 def _delete_from_site(
-    data: Path, ids: list[str] | None, camera: str | None, since: float | None, until: float | None
+    data: Path, wanted: Deletion, since: float | None, until: float | None
 ) -> Deleted:
     from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
         known = store.stored().cameras
-        if camera is not None and camera not in known:
+        if wanted.camera is not None and wanted.camera not in known:
             raise DataError(
-                f"camera {camera}: expected a camera that has events, got an unknown name",
+                f"camera {wanted.camera}: expected a camera that has events, got an unknown name",
                 hint=f"these have: {', '.join(known) or 'none'}",
             )
         return store.delete(
-            camera=camera, after=since, before=until, ids=ids or None, include_open=bool(ids)
+            camera=wanted.camera,
+            after=since,
+            before=until,
+            ids=wanted.ids or None,
+            include_open=bool(wanted.ids),
         )
 
 
 def _delete_from_fleet(
-    fleet: Path,
-    tenant: str | None,
-    ids: list[str] | None,
-    place: str | None,
-    since: float | None,
-    until: float | None,
-    *,
-    scrub: bool,
+    fleet: Path, wanted: Deletion, since: float | None, until: float | None
 ) -> Deleted:
-    check_fleet()
-    import asyncio
-
+    terminal.check_fleet()
     from stepvad.fleet.events import service
     from stepvad.fleet.events.wanted import Wanted
     from stepvad.fleet.settings import load
 
-    site, camera = Wanted.parts(place)
-    wanted = Wanted(
-        tenant=tenant, site=site, camera=camera, until=until, ends_after=since, ids=ids or None
+    site, camera = Wanted.parts(wanted.camera)
+    chosen = Wanted(
+        # without a tenant: any event with these ids, else those of the fleet's own sites
+        tenant=wanted.tenant if wanted.tenant is not None or wanted.ids else "",
+        site=site,
+        camera=camera,
+        until=until,
+        ends_after=since,
+        ids=wanted.ids or None,
     )
-    return asyncio.run(service.delete(load(fleet), wanted, include_open=bool(ids), scrub=scrub))
+    deleting = service.delete(
+        load(fleet), chosen, include_open=bool(wanted.ids), scrub=wanted.scrub
+    )
+    return asyncio.run(deleting)
 
 
 @events.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="Backup file to write.")],
+    file: Annotated[Path, Argument(help="Backup file to write.")],
     *,
-    data: SiteDataOption = Here,
+    data: SiteData = SITE_DATA,
 ) -> None:
     """Back up the event store to one file, while the site runs.
 
@@ -286,19 +312,19 @@ def backup(
     """
     from stepvad.site.store.events import open_store
 
-    check_output(file)
+    terminal.check_output(file)
     with open_store(data) as store:
         store.backup(file)
-    note(data, "backed up events")
-    say(f"{file.stat().st_size} bytes written to {file}")
+    audit(data, "backed up events")
+    terminal.say(f"{file.stat().st_size} bytes written to {file}")
 
 
 @events.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="Backup file, written by `events backup`.")],
+    file: Annotated[Path, Argument(help="Backup file, written by `events backup`.")],
     *,
-    data: SiteDataOption = Here,
-    yes: Yes = False,
+    data: SiteData = SITE_DATA,
+    yes: options.Yes = False,
 ) -> None:
     """Replace the event store with a backup. Stop the site first.
 
@@ -310,29 +336,29 @@ def restore(
     from stepvad.site.store.events import FILE_NAME
 
     if (data / FILE_NAME).exists() and not yes:
-        ask(f"Replace all events in {data} with those of {file}?")
+        options.confirm(f"Replace all events in {data} with those of {file}?")
     before = put_back(file, data / FILE_NAME)
-    note(data, "restored events")
-    say(f"restored {data} from {file}")
+    audit(data, "restored events")
+    terminal.say(f"restored {data} from {file}")
     if before is not None:
-        say(f"the previous store is kept as {before}; delete it when you no longer need it")
+        terminal.say(
+            f"the previous store is kept as {before}; delete it when you no longer need it"
+        )
 
 
 @events.command()
+@grouped
 def mark(
-    id: EventIdArgument,
+    id: Annotated[str, Argument(help="Event id.")],
     *,
     normal: Annotated[
-        bool, typer.Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
+        bool, Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
     ] = True,
     right: Annotated[
         bool,
-        typer.Option(
-            "--right", help="Mark as a right alert instead; the site never learns from it."
-        ),
+        Option("--right", help="Mark as a right alert instead; the site never learns from it."),
     ] = False,
-    data: SiteDataOption = Here,
-    fleet: Fleet = None,
+    place: EventPlace,
 ) -> None:
     """Mark an event as normal or as a right alert, or remove the mark.
 
@@ -348,38 +374,32 @@ def mark(
         stepvad events mark yard-1777644000-4 --not-normal --fleet fleet.toml
     """
     judged: Mark | None = "right" if right else "normal" if normal else None
-    if fleet is None:
+    if place.fleet is None:
         from stepvad.site.store.events import open_store
 
-        with open_store(data) as store:
+        with open_store(place.data) as store:
             store.mark(id, judged, time.time(), COMMAND)
-        note(data, "marked event", f"{id}: {judged or 'taken back'}")
+        audit(place.data, "marked event", f"{id}: {judged or 'taken back'}")
     else:
-        check_fleet()
-        import asyncio
-
+        terminal.check_fleet()
         from stepvad.fleet.events import service
         from stepvad.fleet.settings import load
 
-        asyncio.run(service.mark(load(fleet), id, judged, COMMAND))
+        asyncio.run(service.mark(load(place.fleet), id, judged, COMMAND))
     words = {"normal": "marked as normal", "right": "marked as a right alert"}
-    say(f"{id} is {'no longer marked' if judged is None else words[judged]}")
-
-
-SinkName = Annotated[str | None, typer.Option("--sink", help="Only messages to this sink.")]
+    terminal.say(f"{id} is {'no longer marked' if judged is None else words[judged]}")
 
 
 @events.command(no_args_is_help=True)
 def resend(
     site: Annotated[
-        Path,
-        typer.Argument(metavar="SITE.toml|DATA", help="The site, given by its settings or data."),
+        Path, Argument(metavar="SITE.toml|DATA", help="The site, given by its settings or data.")
     ],
-    ids: Annotated[list[int] | None, typer.Argument(help="Ids of messages to requeue.")] = None,
+    ids: Annotated[list[int] | None, Argument(help="Ids of messages to requeue.")] = None,
     *,
-    sink: SinkName = None,
-    all: Annotated[bool, typer.Option("--all", help="Requeue all dead letters.")] = False,
-    as_json: AsJson = False,
+    sink: Annotated[str | None, Option("--sink", help="Only messages to this sink.")] = None,
+    all: Annotated[bool, Option("--all", help="Requeue all dead letters.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List messages that did not arrive, with the last error, or requeue those that were refused.
 
@@ -410,8 +430,8 @@ def resend(
                     hint=f"run stepvad events resend {site} to see the ids",
                 )
         count = store.outbox.resend(sink=sink, seqs=ids or None)
-    note(data, "sent messages again", f"{count} messages")
-    say(f"messages requeued: {count}")
+    audit(data, "sent messages again", f"{count} messages")
+    terminal.say(f"messages requeued: {count}")
 
 
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
@@ -427,14 +447,14 @@ def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
         }
     facts = [_message_facts(one) for one in messages]
     if as_json:
-        print_json({"sinks": counts, "messages": facts})
+        terminal.print_json({"sinks": counts, "messages": facts})
         return
     rows = [(name, str(one["waiting"]), str(one["refused"])) for name, one in counts.items()]
-    print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
+    terminal.print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
     if facts:
         columns = ("id", "sink", "state", "event", "change", "tries", "last error")
         names = ("id", "sink", "state", "event_id", "kind", "tries", "error")
-        print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
+        terminal.print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
 
 
 def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
@@ -453,35 +473,25 @@ def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
 
 
 def unix_user() -> str:
-    """Who runs the command, for the audit log; no account can have this name."""
+    """User who runs the command, for the audit log; no account can have this name."""
     try:
         return f"command line ({getpass.getuser()})"
     except (OSError, KeyError):  # a container's user without a name
         return "command line"
 
 
-def note(data: Path, action: str, subject: str = "") -> None:
+def audit(data: Path, action: str, subject: str = "") -> None:
     """Write a line into the audit log in a data directory, if its site has one."""
-    from stepvad.site.accounts import FILE_NAME, Accounts
-
-    if not (data / FILE_NAME).is_file():
+    if not (data / ACCOUNTS).is_file():
         return
     try:
-        accounts = Accounts(data / FILE_NAME)
+        accounts = Accounts(data / ACCOUNTS)
         try:
             accounts.audit.record(unix_user(), action, subject)
         finally:
             accounts.close()
     except StepvadError as error:  # what was asked for is done
-        say(f"warning: the audit log misses this command: {error.problem}")
-
-
-def _said(review: Review | None) -> str:
-    return "" if review is None else review.mark or "seen"
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+        terminal.say(f"warning: the audit log misses this command: {error.problem}")
 
 
 def _word(value: Any) -> str:
@@ -490,7 +500,3 @@ def _word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return "-" if value is None else str(value)
-
-
-def _shortened(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -8,74 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import FpsOption, FramePart, frame_range
-from stepvad.cli.terminal import (
-    AsJson,
-    check_output,
-    notes_of,
-    print_json,
-    print_table,
-    progress_bars,
-    say,
-    say_error,
-)
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
 from stepvad.config import PoseDevice, PoseRuntime
+from stepvad.video import models as library
 
 if TYPE_CHECKING:
-    from stepvad.site.intake.recordings import RecordingOutcome
-    from stepvad.video.models import ModelCard
+    from stepvad.site.intake.recordings import ExtractionSettings, RecordingOutcome
 
-Videos = Annotated[
-    list[str],
-    typer.Argument(
-        help="Video files, folders of pictures, and cameras (rtsp://…, /dev/video0); NAME=ADDRESS "
-        "sets the name of a camera."
-    ),
-]
-PosesOutput = Annotated[
-    Path, typer.Option("-o", "--output", help="Output directory; one .parquet file per video.")
-]
-DetectorName = Annotated[str, typer.Option(help="Person detector: a known name or an ONNX file.")]
-PoseName = Annotated[str, typer.Option(help="Pose estimator: a known name or an ONNX file.")]
-EngineOption = Annotated[
-    PoseRuntime,
-    typer.Option(
-        help="Inference engine. `auto`: OpenVINO if the processor supports bfloat16, else ONNX "
-        "Runtime."
-    ),
-]
-DeviceOption = Annotated[
-    PoseDevice, typer.Option(help="Processor or accelerator that runs the networks.")
-]
-MinConfidence = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        max=1.0,
-        help="Drop people with a lower mean joint confidence; most are false detections.",
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(min=0.1, help="Maximum frames per second to process; defaults to all."),
-]
-VideoJobsOption = Annotated[
+STATES = {True: "intact", False: "damaged", None: "-"}
+"""State of a network's file in the cache."""
+TROUBLE = {
+    "skipped": "undecodable",
+    "resolution_changes": "changes of resolution",
+    "dropped": "dropped",
+    "reconnects": "reconnects",
+    "stalls": "stalls",
+}
+"""Counts of a video or camera that the table shows if they are not 0."""
+VideoJobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
-]
-Duration = Annotated[
-    float | None,
-    typer.Option(min=0.0, help="Stop cameras after this many seconds; otherwise at Ctrl-C."),
-]
-Credentials = Annotated[
-    Path | None,
-    typer.Option(help="File with one line user:password for the cameras, not readable by others."),
-]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option(help="PEM file with the cameras' CA or certificate, for rtsps:// and https://."),
+    Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
 ]
 
 
@@ -83,39 +38,85 @@ TlsCa = Annotated[
 class NetworkOptions:
     """Networks that detect people and their joints."""
 
-    detector: DetectorName = "yolox-nano"
-    pose: PoseName = "rtmpose-s"
-    engine: EngineOption = "auto"
-    device: DeviceOption = "cpu"
-    min_confidence: MinConfidence = 0.25
-    rate: Rate = None
+    detector: Annotated[str, Option(help="Person detector: a known name or an ONNX file.")] = (
+        "yolox-nano"
+    )
+    pose: Annotated[str, Option(help="Pose estimator: a known name or an ONNX file.")] = "rtmpose-s"
+    engine: Annotated[
+        PoseRuntime,
+        Option(
+            help="Inference engine. `auto`: OpenVINO if the processor supports bfloat16, else ONNX "
+            "Runtime."
+        ),
+    ] = "auto"
+    device: Annotated[
+        PoseDevice, Option(help="Processor or accelerator that runs the networks.")
+    ] = "cpu"
+    min_confidence: Annotated[
+        float,
+        Option(
+            min=0.0,
+            max=1.0,
+            help="Drop people with a lower mean joint confidence; most are false detections.",
+        ),
+    ] = 0.25
+    rate: Annotated[
+        float | None, Option(min=0.1, help="Maximum frames per second to process; defaults to all.")
+    ] = None
+
+    def extraction(self, output: Path, duration_s: float | None = None) -> ExtractionSettings:
+        """Settings of an extraction with these networks, which are downloaded if need be."""
+        from stepvad.site.intake.recordings import ExtractionSettings
+        from stepvad.video.networks import choose_engine
+
+        return ExtractionSettings.of(
+            output,
+            self.detector,
+            self.pose,
+            engine=choose_engine(self.engine, "auto", self.device),
+            min_confidence=self.min_confidence,
+            rate=self.rate,
+            duration_s=duration_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class CameraOptions:
-    """How to connect to cameras, and when to stop."""
+class VideoOptions:
+    """Videos and cameras: which part of them, how many at once, and how to connect."""
 
-    duration: Duration = None
-    credentials: Credentials = None
-    tls_ca: TlsCa = None
-
-
-STATES = {True: "intact", False: "damaged", None: "-"}
-"""What is said of a network's file in the cache."""
-USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
+    videos: Annotated[
+        list[str],
+        Argument(
+            help="Video files, folders of pictures, and cameras (rtsp://…, /dev/video0); "
+            "NAME=ADDRESS sets the name of a camera."
+        ),
+    ]
+    frames: options.FramePart = ":"
+    fps: options.FpsOption = None
+    jobs: VideoJobs = None
+    duration: Annotated[
+        float | None,
+        Option(min=0.0, help="Stop cameras after this many seconds; otherwise at Ctrl-C."),
+    ] = None
+    credentials: Annotated[
+        Path | None,
+        Option(help="File with one line user:password for the cameras, not readable by others."),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        Option(help="PEM file with the cameras' CA or certificate, for rtsps:// and https://."),
+    ] = None
 
 
 @grouped
 def extract(
-    videos: Videos,
-    output: PosesOutput,
+    output: Annotated[
+        Path, Option("-o", "--output", help="Output directory; one .parquet file per video.")
+    ],
     *,
-    networks: NetworkOptions = USUAL_NETWORKS,
-    frames: FramePart = ":",
-    fps: FpsOption = None,
-    jobs: VideoJobsOption = None,
-    cameras: CameraOptions = USUAL_CAMERAS,
-    as_json: AsJson = False,
+    networks: NetworkOptions,
+    source: VideoOptions,
+    as_json: options.AsJson = False,
 ) -> None:
     """Extract tracked poses from videos and cameras; no image is stored.
 
@@ -144,50 +145,45 @@ def extract(
     To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
-    from stepvad.site.intake.recordings import ExtractionSettings, extract_all, open_sources
+    from stepvad.site.intake import recordings
     from stepvad.video.extract import FrameRange
-    from stepvad.video.networks import choose_engine
     from stepvad.video.source import PICTURE_RATE
     from stepvad.video.url import CameraTls
 
-    sources = open_sources(
-        videos,
-        cameras.credentials,
-        frames=FrameRange(*frame_range(frames)),
-        duration_s=cameras.duration,
-        tls=CameraTls(cameras.tls_ca),
-        picture_rate=PICTURE_RATE if fps is None else fps,
+    sources = recordings.open_sources(
+        source.videos,
+        source.credentials,
+        frames=FrameRange(*options.frame_range(source.frames)),
+        duration_s=source.duration,
+        tls=CameraTls(source.tls_ca),
+        picture_rate=PICTURE_RATE if source.fps is None else source.fps,
     )
-    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site.intake"):
-        settings = ExtractionSettings.of(
-            output,
-            networks.detector,
-            networks.pose,
-            engine=choose_engine(networks.engine, "auto", networks.device),
-            min_confidence=networks.min_confidence,
-            rate=networks.rate,
-            duration_s=cameras.duration,
-        )
-        outcomes = extract_all(sources, settings, jobs=jobs, report=report)
+    with (
+        terminal.progress_bars() as report,
+        terminal.notes_of("stepvad.video"),
+        terminal.notes_of("stepvad.site.intake"),
+    ):
+        settings = networks.extraction(output, source.duration)
+        outcomes = recordings.extract_all(sources, settings, jobs=source.jobs, report=report)
     _print(outcomes, as_json=as_json)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors[:-1]:
-        say_error(error.problem, error.hint)
-        say("")
+        terminal.say_error(error.problem, error.hint)
+        terminal.say("")
     if errors:
         raise errors[-1]
     if any(outcome.state == "unfinished" for outcome in outcomes):
-        say("stopped; repeat the command to resume")
+        terminal.say("stopped; repeat the command to resume")
         raise typer.Exit(130)
 
 
 def _print(outcomes: list[RecordingOutcome], *, as_json: bool) -> None:
     if as_json:
-        print_json([_facts(outcome) for outcome in outcomes])
+        terminal.print_json([_facts(outcome) for outcome in outcomes])
         return
     columns = ["video", "frames", "people/frame", "tracks", "mean length", "unsure", "empty"]
     rows = [_row(outcome) for outcome in outcomes]
-    print_table("poses of each video", [*columns, "frames/s", "notes"], rows)
+    terminal.print_table("poses of each video", [*columns, "frames/s", "notes"], rows)
 
 
 def _facts(outcome: RecordingOutcome) -> dict[str, Any]:
@@ -220,14 +216,7 @@ def _row(outcome: RecordingOutcome) -> list[str]:
 
 def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
     """Problems during extraction, and the lag of a camera's last frame."""
-    words = {
-        "skipped": "undecodable",
-        "resolution_changes": "changes of resolution",
-        "dropped": "dropped",
-        "reconnects": "reconnects",
-        "stalls": "stalls",
-    }
-    notes = [f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name)]
+    notes = [f"{counts[name]:,} {word}" for name, word in TROUBLE.items() if counts.get(name)]
     if counts.get("reconnects"):
         notes.append(f"{counts['offline_s']:.0f} s offline")
     if lag_s is not None:
@@ -238,25 +227,25 @@ def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
 def models(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             help="Names of networks; to fetch or bundle, defaults to the detector and pose network."
         ),
     ] = None,
     *,
     fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download networks into the cache, and verify them.")
+        bool, Option("--fetch", help="Download networks into the cache, and verify them.")
     ] = False,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Fetch from a bundle or a directory of ONNX files instead."),
+        Option("--from", help="Fetch from a bundle or a directory of ONNX files instead."),
     ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE.zip", help="Pack networks with licences and checksums, to carry them."
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the networks that find people and joints: licence, and whether each file is intact.
 
@@ -272,14 +261,12 @@ def models(
 
         stepvad models --from networks.zip
     """
-    from stepvad.video import models as library
-
     if bundle is not None:
-        check_output(bundle)
+        terminal.check_output(bundle)
         chosen = library.cards_of(names or [])
-        with notes_of("stepvad.video"):
+        with terminal.notes_of("stepvad.video"):
             library.write_bundle(chosen, bundle)
-        say(f"{bundle}: {', '.join(card.name for card in chosen)}")
+        terminal.say(f"{bundle}: {', '.join(card.name for card in chosen)}")
         return
     if fetch or source is not None:
         if source is not None:
@@ -287,26 +274,24 @@ def models(
             chosen = library.read_bundle(source, cards)
         else:
             chosen = library.cards_of(names or [])
-            with notes_of("stepvad.video"):
+            with terminal.notes_of("stepvad.video"):
                 for card in chosen:
                     library.model_file(card.name)
         for card in chosen:
-            say(f"{card.name}: {card.cached}, licence {card.licence}")
+            terminal.say(f"{card.name}: {card.cached}, licence {card.licence}")
         return
     _list_models(library.cards_of(names) if names else library.CARDS, as_json=as_json)
 
 
-def _list_models(cards: Sequence[ModelCard], *, as_json: bool) -> None:
-    from stepvad.video.models import DETECTOR, POSE, is_whole
-
+def _list_models(cards: Sequence[library.ModelCard], *, as_json: bool) -> None:
     rows = [
         {
             "name": card.name,
             "role": card.role,
-            "default": card.name in (DETECTOR, POSE),
+            "default": card.name in (library.DETECTOR, library.POSE),
             "measured": card.measured,
             "licence": card.licence,
-            "state": STATES[is_whole(card)],
+            "state": STATES[library.is_whole(card)],
             "file": str(card.cached),
             "url": card.url,
             "sha256": card.sha256,
@@ -314,7 +299,7 @@ def _list_models(cards: Sequence[ModelCard], *, as_json: bool) -> None:
         for card in cards
     ]
     if as_json:
-        print_json(rows)
+        terminal.print_json(rows)
         return
     columns = ["name", "role", "measured", "licence", "state", "from"]
     cells = [
@@ -325,4 +310,4 @@ def _list_models(cards: Sequence[ModelCard], *, as_json: bool) -> None:
         ]
         for row in rows
     ]
-    print_table("networks", columns, cells)
+    terminal.print_table("networks", columns, cells)

@@ -5,37 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.options import (
-    FormatOption,
-    FpsOption,
-    camera_of,
-    engine_words,
-    load_detector,
-    read_poses,
-)
-from stepvad.cli.terminal import (
-    AsJson,
-    ModelFile,
-    check_output,
-    mended_words,
-    notes_of,
-    print_json,
-    print_table,
-    progress_bars,
-    say,
-)
-from stepvad.config import Config
+from stepvad.cli import options, terminal
+from stepvad.cli.options import PoseReading, grouped
+from stepvad.config import Config, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.detector import Detector
-    from stepvad.evaluation.baselines import DistanceDetector, Fitted, Method
+    from stepvad.evaluation.baselines import DistanceDetector, Fitted
     from stepvad.formats import PoseSummary
     from stepvad.poses import Clip
 
@@ -52,19 +35,15 @@ CHANGES = 5
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 
-SourceArgument = Annotated[Path, typer.Argument(help="Pose file, or a directory of pose files.")]
-TargetArgument = Annotated[
-    Path, typer.Argument(help="A .parquet file, a .json file for one clip, or a directory.")
-]
-
-
 def convert(
-    source: SourceArgument,
-    target: TargetArgument,
+    source: Annotated[Path, Argument(help="Pose file, or a directory of pose files.")],
+    target: Annotated[
+        Path, Argument(help="A .parquet file, a .json file for one clip, or a directory.")
+    ],
     *,
-    format: FormatOption = "auto",
-    fps: FpsOption = None,
-    as_json: AsJson = False,
+    format: options.FormatOption = "auto",
+    fps: options.FpsOption = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Convert pose files, usually to Parquet tracks: small, fast, readable by any Parquet tool.
 
@@ -82,21 +61,21 @@ def convert(
             f"got {target.suffix}",
             hint="choose the suffix of the layout to write",
         )
-    counted = {"clips": 0, "poses": 0}
-    with progress_bars() as report:
-        clips = read_poses([source], format, report, fps=fps, distinct=True)
-        _write(_counted(clips, counted), target)
+    counts = {"clips": 0, "poses": 0}
+
+    def counted(clips: Iterator[Clip]) -> Iterator[Clip]:
+        for clip in clips:
+            counts["clips"] += 1
+            counts["poses"] += clip.n_poses
+            yield clip
+
+    with terminal.progress_bars() as report:
+        clips = options.read_poses([source], format, report, fps=fps, distinct=True)
+        _write(counted(clips), target)
     if as_json:
-        print_json({"target": str(target), **counted})
+        terminal.print_json({"target": str(target), **counts})
     else:
-        typer.echo(f"{target}: {counted['clips']:,} clips, {counted['poses']:,} poses")
-
-
-def _counted(clips: Iterator[Clip], counted: dict[str, int]) -> Iterator[Clip]:
-    for clip in clips:
-        counted["clips"] += 1
-        counted["poses"] += clip.n_poses
-        yield clip
+        typer.echo(f"{target}: {counts['clips']:,} clips, {counts['poses']:,} poses")
 
 
 def _write(clips: Iterator[Clip], target: Path) -> None:
@@ -114,16 +93,15 @@ def _write(clips: Iterator[Clip], target: Path) -> None:
     write_clip(first, target)
 
 
+@grouped
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A model file, a pose file, or a directory.")],
+    path: Annotated[Path, Argument(help="A model file, a pose file, or a directory.")],
     *,
     drift: Annotated[
-        Path | None,
-        typer.Option(help="Recent normal footage, to test for drift since the calibration."),
+        Path | None, Option(help="Recent normal footage, to test for drift since the calibration.")
     ] = None,
-    fps: FpsOption = None,
-    format: FormatOption = "auto",
-    as_json: AsJson = False,
+    reading: PoseReading,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what a file contains, or a site: a model's settings, the people in pose files.
 
@@ -142,7 +120,7 @@ def inspect(
         stepvad inspect model.safetensors --drift today/door
     """
     if drift is not None:
-        _inspect_drift(path, drift, format, fps, as_json=as_json)
+        _inspect_drift(path, drift, reading, as_json=as_json)
     elif path.suffix == ".toml" or (path / "events.db").is_file():
         _inspect_site(path, as_json=as_json)
     elif path.suffix == ".safetensors":
@@ -150,14 +128,14 @@ def inspect(
     else:
         from stepvad.formats import PoseSummary
 
-        with progress_bars() as report:
-            found = PoseSummary.from_clips(read_poses([path], format, report, fps=fps))
+        with terminal.progress_bars() as report:
+            found = PoseSummary.from_clips(reading.clips([path], report))
         _print(asdict(found), _pose_sentences(found), as_json=as_json)
 
 
 def _print(facts: object, sentences: list[str], *, as_json: bool) -> None:
     if as_json:
-        print_json(facts)
+        terminal.print_json(facts)
         return
     for sentence in sentences:
         typer.echo(sentence)
@@ -194,51 +172,51 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
         ]
         sizes = {str(path): size for path, size in files.items()}
         facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
-        print_json(
+        terminal.print_json(
             facts | {"pixels": found.has_drawings, "learned": [asdict(one) for one in learned]}
         )
         return
     rows = [
-        (one.what, f"{one.count}", _clock(one.first), _clock(one.last), f"{one.bytes}", one.holds)
+        (
+            one.what,
+            f"{one.count}",
+            terminal.local_time(one.first, "minutes"),
+            terminal.local_time(one.last, "minutes"),
+            f"{one.bytes}",
+            one.holds,
+        )
         for one in found.kept
     ]
     columns = ("what", "count", "from", "to", "bytes", "holds")
-    print_table(f"Stored in {data}", columns, rows)
+    terminal.print_table(f"Stored in {data}", columns, rows)
     cameras = [(camera, f"{count}") for camera, count in found.cameras.items()]
-    print_table("\nCameras", ("camera", "events"), cameras)
+    terminal.print_table("\nCameras", ("camera", "events"), cameras)
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
-    print_table("\nFiles", ("file", "bytes"), rows_of_files)
+    terminal.print_table("\nFiles", ("file", "bytes"), rows_of_files)
     but = " except edges, in the drawings of places" if found.has_drawings else ""
     typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
     typer.echo("anonymous, and are deleted after the days in the settings.")
     for one in learned:
-        made = _clock(one.made)
+        made = terminal.local_time(one.made, "minutes")
         typer.echo(f"\nLearned model {one.name}{', in use' if one.is_current else ''}: made {made}")
         typer.echo(f"  {one.changed}")
         typer.echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
 
 
-def _clock(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "minutes")
+def _inspect_drift(model: Path, recent: Path, reading: PoseReading, *, as_json: bool) -> None:
+    from stepvad.events import calibration
 
-
-def _inspect_drift(
-    model: Path, recent: Path, format: str, fps: float | None, *, as_json: bool
-) -> None:
-    from stepvad.events.calibration import ScoredFootage, check_drift, require_calibration
-
-    with notes_of("stepvad.events.calibration"):
-        calibration = require_calibration(model)
-    footage, camera = ScoredFootage(load_detector(model)), camera_of(recent)
-    with progress_bars() as report:
-        clips = read_poses([recent], format, report, fps=fps)
-        footage.score(camera, clips, fps=fps, report=report)
-    checked = check_drift(calibration, camera, footage)
+    with terminal.notes_of("stepvad.events.calibration"):
+        made = calibration.require_calibration(model)
+    footage = calibration.ScoredFootage(options.load_detector(model))
+    camera = options.camera_of(recent)
+    with terminal.progress_bars() as report:
+        clips = reading.clips([recent], report)
+        footage.score(camera, clips, fps=reading.fps, report=report)
+    checked = calibration.check_drift(made, camera, footage)
     found = checked.drift
     if as_json:
-        print_json(
+        terminal.print_json(
             {"p": found.p, "changed": found.is_real, "changes": [*map(asdict, found.changes)]}
         )
         return
@@ -286,7 +264,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
-        f"Repaired      {', '.join(mended_words(origin.counts)) or 'nothing'}",
+        f"Repaired      {', '.join(terminal.repair_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
     ]
 
@@ -332,7 +310,7 @@ def _energy_sentences(detector: Detector) -> list[str]:
         f"aggregation {config.aggregation}",
         f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "
         f"{config.batch_size}, rate {config.learning_rate:g}, seed {config.seed}",
-        f"Runtime       {engine_words(detector)}",
+        f"Runtime       {detector.network.engine}, threads: {detector.network.threads}",
     ]
 
 
@@ -351,12 +329,12 @@ def _pose_sentences(found: PoseSummary) -> list[str]:
 
 
 def export(
-    model: ModelFile,
+    model: options.ModelFile,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The file to write: .onnx, or OpenVINO's .xml.")
+        Path, Option("-o", "--output", help="The file to write: .onnx, or OpenVINO's .xml.")
     ] = Path("model.onnx"),
     *,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export a model as one graph: windows in pixels and their confidence in, scores out.
 
@@ -370,13 +348,13 @@ def export(
 
     The graph is tested on synthetic windows before it is written, and its deviation is printed.
     """
-    check_output(output)
-    fitted = load_detector(model)
+    terminal.check_output(output)
+    fitted = options.load_detector(model)
     parity = fitted.export(output)
     if as_json:
-        print_json({"file": str(output), **asdict(parity)})
+        terminal.print_json({"file": str(output), **asdict(parity)})
         return
-    say(
+    terminal.say(
         f"scores of {parity.windows} windows on {parity.engine} deviate by "
         f"{parity.deviation:.1e} at most"
     )

@@ -2,121 +2,113 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import (
-    Device,
-    FormatOption,
-    FpsOption,
-    ModelOutput,
-    SettingsFile,
-    TrainingPoses,
-    calibration_of,
-    camera_of,
-    configured,
-    load_detector,
-    read_poses,
-    read_training_poses,
-)
-from stepvad.cli.terminal import (
-    AsJson,
-    ModelFile,
-    check_fleet,
-    check_output,
-    mended_words,
-    notes_of,
-    print_json,
-    progress_bars,
-    say,
-)
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
 from stepvad.config import Compute, Config, DistanceMethod, Method, View
-from stepvad.errors import StepvadError
+from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
     from stepvad.detector import Detector
-    from stepvad.errors import Report
     from stepvad.evaluation.baselines import Fitted
     from stepvad.events.calibration import Calibration
     from stepvad.events.marks import Marks
     from stepvad.events.threshold import Threshold
     from stepvad.poses import Clip
 
-MethodName = Annotated[Method, typer.Option(help="STEP, or a baseline.")]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPoses:
+    """Pose files to fit on, and how they are read."""
+
+    poses: Annotated[
+        list[Path],
+        Argument(
+            help="Pose files, directories of them, or data sets, whose training clips are used."
+        ),
+    ]
+    format: options.FormatOption = "auto"
+    fps: options.FpsOption = None
+
+    def clips(self, report: Report) -> Iterator[Clip]:
+        """The training clips of data sets, and all clips of other paths."""
+        from stepvad.evaluation.datasets import read_training
+
+        clips = options.with_notes(read_training(self.poses, format=self.format, report=report))
+        return (clip.with_rate(self.fps) for clip in clips)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """The windows, the projection and the network."""
 
-    T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None
-    K: Annotated[int | None, typer.Option("--K", help="Principal components to keep.")] = None
-    width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
+    T: Annotated[int | None, Option("--T", help="Frames in a window.")] = None
+    K: Annotated[int | None, Option("--K", help="Principal components to keep.")] = None
+    width: Annotated[int | None, Option(help="Hidden units of the network.")] = None
     views: Annotated[
         str | None,
-        typer.Option(help="Views of a window to combine: pose, and optionally motion and place."),
+        Option(help="Views of a window to combine: pose, and optionally motion and place."),
     ] = None
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1
-    settings: SettingsFile = None
+    neighbours: Annotated[int, Option(min=1, help="Neighbours of `knn`.")] = 1
+    settings: options.SettingsFile = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
     """Length of training, and which epoch to keep."""
 
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training windows.")] = None
+    epochs: Annotated[int | None, Option(help="Passes over the training windows.")] = None
     max_steps: Annotated[
-        int | None, typer.Option(help="Maximum training steps, regardless of epochs.")
+        int | None, Option(help="Maximum training steps, regardless of epochs.")
     ] = None
     validation: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Labelled data set; keep the epoch with the best AUROC on its validation clips, "
             "or on its test clips if it has none."
         ),
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="The same seed, poses and number of threads give the same file on one machine."
         ),
     ] = None
     marked: Annotated[
         Path | None,
-        typer.Option(
-            metavar="MODEL", help="Fit as this model, also on its events marked as normal."
-        ),
+        Option(metavar="MODEL", help="Fit as this model, also on its events marked as normal."),
     ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")] = False
-    device: Device = "cpu"
-
-
-USUAL_MODEL, USUAL_TRAINING = ModelOptions(), TrainingOptions()
+    resume: Annotated[bool, Option("--resume", help="Resume an interrupted fit.")] = False
+    device: options.Device = "cpu"
 
 
 @grouped
 def fit(
-    poses: TrainingPoses,
-    output: ModelOutput = Path("model.safetensors"),
+    output: Annotated[Path, Option("-o", "--output", help="The model file to write.")] = Path(
+        "model.safetensors"
+    ),
     *,
     preset: Annotated[
         Literal["footage", "paper"],
-        typer.Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
+        Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
     ] = "footage",
-    method: MethodName = "step",
-    format: FormatOption = "auto",
-    fps: FpsOption = None,
-    model: ModelOptions = USUAL_MODEL,
-    training: TrainingOptions = USUAL_TRAINING,
-    as_json: AsJson = False,
+    method: Annotated[Method, Option(help="STEP, or a baseline.")] = "step",
+    source: TrainingPoses,
+    model: ModelOptions,
+    training: TrainingOptions,
+    as_json: options.AsJson = False,
 ) -> None:
     """Fit (train) a model on pose files that show only normal motion.
 
@@ -142,11 +134,13 @@ def fit(
 
     Ctrl-C keeps the last checkpoint; repeat the command with --resume to continue.
     """
-    check_output(output)
-    source = _Source(poses, format, fps, training.marked)
+    from stepvad.evaluation import baselines
+
+    terminal.check_output(output)
+    before = None if training.marked is None else options.load_detector(training.marked)
     base = Config() if preset == "paper" else Config.footage()
-    config = configured(
-        base if source.before is None else source.before.config,
+    config = options.configured(
+        base if before is None else before.config,
         model.settings,
         T=model.T,
         K=model.K,
@@ -156,23 +150,29 @@ def fit(
         seed=training.seed,
     )
     _refuse_idle(method, config, model, training)
-    from stepvad.evaluation import baselines
-
     if output.exists():
-        say(f"{output} will be replaced")
+        terminal.say(f"{output} will be replaced")
+
+    def clips(report: Report) -> Iterator[Clip]:
+        """The poses, and those of marked events, often enough to matter."""
+        yield from source.clips(report)
+        if before is not None and training.marked is not None:
+            yield from _marked_clips(before, training.marked, report)
+
     started = time.monotonic()
+    compute = Compute(device=training.device)
+    fitted: Fitted
     if baselines.is_distance(method):
-        with progress_bars() as report:
-            clips = source.clips(report)
-            fitted: Fitted = baselines.fit(method, clips, config, k=model.neighbours, report=report)
+        with terminal.progress_bars() as report:
+            fitted = baselines.fit(method, clips(report), config, k=model.neighbours, report=report)
         fitted.save(output)
+    elif model.views:
+        own = baselines.variant(method, config)
+        fitted = _fit_views(clips, output, own, model.views, compute)
     else:
-        own, compute = baselines.variant(method, config), Compute(device=training.device)
-        if model.views:
-            fitted = _fit_views(source, output, own, model.views, compute)
-        else:
-            fitted = _train(source, output, own, training, compute)
-    _summary(fitted, output, time.monotonic() - started, as_json=as_json)
+        own = baselines.variant(method, config)
+        fitted = _train(clips, output, own, training, compute)
+    _print_fitted(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
 def _refuse_idle(
@@ -202,37 +202,30 @@ def _refuse_idle(
         )
 
 
-class _Source:
-    """The pose files to fit on, and how they are read."""
+def _marked_clips(before: Detector, model: Path, report: Report) -> Iterator[Clip]:
+    """Clips of events that were marked as normal, repeated often enough to matter."""
+    from stepvad.events import marks
+    from stepvad.windows.sampling import at_rate
 
-    def __init__(
-        self, paths: Sequence[Path], format: str, fps: float | None, marked: Path | None
-    ) -> None:
-        self._paths, self._format, self._fps, self._marked = paths, format, fps, marked
-        self.before = None if marked is None else load_detector(marked)
-
-    def clips(self, report: Report) -> Iterator[Clip]:
-        """The clips to fit on, and those of marked events, often enough to matter."""
-        yield from read_training_poses(self._paths, self._format, report, fps=self._fps)
-        if self.before is None or self._marked is None:
-            return
-        from stepvad.events.marks import normal_set_path, repeated
-        from stepvad.windows.sampling import at_rate
-
-        kept = normal_set_path(self._marked)
-        if not kept.is_dir():
-            raise StepvadError(
-                f"{kept}: expected poses of events marked as normal, got none",
-                hint="stepvad calibrate MODEL --marks SITE.toml keeps those of a site",
-            )
-        config, origin = self.before.config, self.before.origin
-        marked = [at_rate(clip, config) for clip in read_poses([kept], "auto", report)]
-        yield from repeated(marked, origin.windows, config.T)
+    directory = marks.normal_set_path(model)
+    if not directory.is_dir():
+        raise StepvadError(
+            f"{directory}: expected poses of events marked as normal, got none",
+            hint="stepvad calibrate MODEL --marks SITE.toml keeps those of a site",
+        )
+    read = options.read_poses([directory], "auto", report)
+    clips = [at_rate(clip, before.config) for clip in read]
+    yield from marks.repeated(clips, before.origin.windows, before.config.T)
 
 
 def _train(
-    source: _Source, output: Path, config: Config, training: TrainingOptions, compute: Compute
+    clips: Callable[[Report], Iterator[Clip]],
+    output: Path,
+    config: Config,
+    training: TrainingOptions,
+    compute: Compute,
 ) -> Detector:
+    """Fit one view; after Ctrl-C a checkpoint lies beside the output, for --resume."""
     from stepvad.detector import Detector
 
     checkpoint = output.with_name(output.name + ".checkpoint")
@@ -245,12 +238,12 @@ def _train(
     if training.validation is not None:
         from stepvad.evaluation.experiment import auroc_on
 
-        with notes_of("stepvad.evaluation"):
+        with terminal.notes_of("stepvad.evaluation"):
             rating = auroc_on(training.validation)
     try:
-        with progress_bars() as report:
+        with terminal.progress_bars() as report:
             detector = Detector.fit(
-                source.clips(report),
+                clips(report),
                 config,
                 keep_best=rating,
                 report=report,
@@ -260,9 +253,11 @@ def _train(
             )
     except KeyboardInterrupt:
         if checkpoint.exists():
-            say(f"stopped; {checkpoint} holds the last checkpoint; add --resume to continue")
+            terminal.say(
+                f"stopped; {checkpoint} holds the last checkpoint; add --resume to continue"
+            )
         else:
-            say("stopped before the first checkpoint; nothing was saved")
+            terminal.say("stopped before the first checkpoint; nothing was saved")
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
@@ -270,38 +265,67 @@ def _train(
 
 
 def _fit_views(
-    source: _Source, output: Path, config: Config, views: str, compute: Compute
+    clips: Callable[[Report], Iterator[Clip]],
+    output: Path,
+    config: Config,
+    views: str,
+    compute: Compute,
 ) -> Detector:
     """Fit several views of the same windows; their lengths follow from the frame rate."""
     from stepvad.detector import Detector
 
     kinds = cast("list[View]", [kind.strip() for kind in views.split(",")])
-    with progress_bars() as report:
-        clips = [*source.clips(report)]
-        if not clips:
+    with terminal.progress_bars() as report:
+        every = [*clips(report)]
+        if not every:
             raise StepvadError("expected clips to fit on, got none", hint="name pose files")
-        joined = config.with_views(kinds, clips[0].rate())
-        detector = Detector.fit(clips, joined, report=report, compute=compute)
+        joined = config.with_views(kinds, every[0].rate())
+        detector = Detector.fit(every, joined, report=report, compute=compute)
     detector.save(output)
     return detector
 
 
-def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:
+def _print_fitted(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:
     origin = fitted.origin
     if fitted.config.fps is None:
-        say(
+        terminal.say(
             "warning: the poses state no frame rate, or several; with --fps RATE, footage of "
             "another rate is noticed"
         )
     if as_json:
-        print_json({"model": str(output), "seconds": seconds, "origin": asdict(origin)})
+        facts = {"model": str(output), "seconds": seconds, "origin": asdict(origin)}
+        terminal.print_json(facts)
         return
     trained = f" in {origin.epochs} epochs" if origin.epochs else ""
-    say(f"fitted {origin.windows:,} windows of {origin.clips} clips{trained}, {seconds:.0f} s")
-    mended = mended_words(origin.counts)
-    if mended:
-        say("repaired: " + ", ".join(mended))
+    terminal.say(
+        f"fitted {origin.windows:,} windows of {origin.clips} clips{trained}, {seconds:.0f} s"
+    )
+    repairs = terminal.repair_words(origin.counts)
+    if repairs:
+        terminal.say("repaired: " + ", ".join(repairs))
     typer.echo(output)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalFootage:
+    """Normal footage, the promise to be made from it, and where the threshold is written."""
+
+    poses: Annotated[
+        list[Path] | None,
+        Argument(help="Pose files, or directories of pose files; with --marks not needed."),
+    ] = None
+    alerts_per_hour: Annotated[
+        float | None, Option(help="False events allowed per camera and hour; one a day is 0.04.")
+    ] = None
+    confidence: Annotated[float, Option(help="Confidence level of the promise.")] = 0.95
+    output: Annotated[
+        Path | None,
+        Option("-o", "--output", help="Calibration file; defaults to a file next to the model."),
+    ] = None
+    plot: Annotated[
+        Path | None, Option(help="Plot events per hour against the threshold, as .png.")
+    ] = None
+    fps: options.FpsOption = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,54 +334,32 @@ class MarkOptions:
 
     marks: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="SITE.toml|DATA|EVENTS.jsonl",
             help="Update the thresholds with the marks of a site, or of events of `score`.",
         ),
     ] = None
     fleet: Annotated[
         Path | None,
-        typer.Option(metavar="FLEET.toml", help="Update the thresholds with the marks of a fleet."),
+        Option(metavar="FLEET.toml", help="Update the thresholds with the marks of a fleet."),
     ] = None
     normal: Annotated[
         list[str] | None,
-        typer.Option(help="With events of `score`: id of one that was normal; repeatable."),
+        Option(help="With events of `score`: id of one that was normal; repeatable."),
     ] = None
     not_normal: Annotated[
-        list[str] | None,
-        typer.Option(help="With events of `score`: id of one that was not; repeatable."),
+        list[str] | None, Option(help="With events of `score`: id of one that was not; repeatable.")
     ] = None
-
-
-NO_MARKS = MarkOptions()
 
 
 @grouped
 def calibrate(
-    model: ModelFile,
-    poses: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Pose files, or directories of pose files; with --marks not needed."),
-    ] = None,
+    model: options.ModelFile,
     *,
-    alerts_per_hour: Annotated[
-        float | None,
-        typer.Option(help="False events allowed per camera and hour; one a day is 0.04."),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence level of the promise.")] = 0.95,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Calibration file; defaults to a file next to the model."
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Plot events per hour against the threshold, as .png.")
-    ] = None,
-    fps: FpsOption = None,
-    marked: MarkOptions = NO_MARKS,
-    format: FormatOption = "auto",
-    as_json: AsJson = False,
+    footage: NormalFootage,
+    marked: MarkOptions,
+    format: options.FormatOption = "auto",
+    as_json: options.AsJson = False,
 ) -> None:
     """Find a threshold that promises a low false alert rate, from normal footage alone.
 
@@ -389,36 +391,39 @@ def calibrate(
 
     Their poses are kept next to the model, in model.normal/, one file per event.
     """
-    if marked != NO_MARKS:
-        _apply_marks(model, poses or (), marked, given=alerts_per_hour is not None)
+    poses, alerts_per_hour = footage.poses or (), footage.alerts_per_hour
+    if marked != MarkOptions():
+        _apply_marks(model, poses, marked, given=alerts_per_hour is not None)
         return
     if not poses or alerts_per_hour is None:
         raise StepvadError(
             "calibrate: expected normal poses and --alerts-per-hour, got one of them",
             hint=f"stepvad calibrate {model} NORMAL_POSES --alerts-per-hour 0.5",
         )
-    from stepvad.events.calibration import ScoredFootage, calibration_path, write_calibration
+    from stepvad.events import calibration
 
-    where = output if output is not None else calibration_path(model)
-    for path in filter(None, (where, plot)):
-        check_output(path)
-    footage = ScoredFootage(load_detector(model))
-    with progress_bars() as report:
+    where = footage.output or calibration.calibration_path(model)
+    for path in filter(None, (where, footage.plot)):
+        terminal.check_output(path)
+
+    # each directory or file is a camera
+    scored = calibration.ScoredFootage(options.load_detector(model))
+    with terminal.progress_bars() as report:
         for path in poses:
-            clips = read_poses([path], format, report, fps=fps)
-            footage.score(camera_of(path), clips, fps=fps, report=report)
-        calibration = footage.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
-    write_calibration(calibration, where)
-    if plot is not None:
+            clips = options.read_poses([path], format, report, fps=footage.fps)
+            scored.score(options.camera_of(path), clips, fps=footage.fps, report=report)
+        made = scored.calibrate(alerts_per_hour=alerts_per_hour, confidence=footage.confidence)
+    calibration.write_calibration(made, where)
+    if footage.plot is not None:
         from stepvad.report.plots import draw_calibration
 
-        draw_calibration(calibration, plot)
+        draw_calibration(made, footage.plot)
     if as_json:
-        print_json([_facts(calibration)])
+        terminal.print_json([_facts(made)])
     else:
-        for sentence in _sentences(calibration):
+        for sentence in _sentences(made):
             typer.echo(sentence)
-    say(f"written: {where}")
+    terminal.say(f"written: {where}")
 
 
 def _facts(calibration: Calibration) -> dict[str, object]:
@@ -478,7 +483,10 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
             "got another choice",
             hint="mark events of a site or a fleet with: stepvad events mark ID, or on the page",
         )
-    detector = load_detector(model)
+    from stepvad.events import calibration
+    from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
+
+    detector = options.load_detector(model)
     sha256 = detector.model.sha256
     if marked.fleet is not None:
         marks = _marks_of_fleet(marked.fleet, sha256)
@@ -486,19 +494,20 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
         marks = _marks_of_events(marked.marks, marked, detector, poses)
     else:
         marks = _marks_of_site(marked.marks or Path(), sha256)
-    from stepvad.events.calibration import calibration_path, write_calibration
-    from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
 
-    kept = normal_set_path(model)
-    update_normal_set(kept, marks.clips, marks.not_normal)
+    # the poses of false alerts, for the next fit
+    directory = normal_set_path(model)
+    update_normal_set(directory, marks.clips, marks.not_normal)
     if marks.clips:
-        say(f"written: {kept}, of {len(marks.clips)} events")
-    before = calibration_of(model, sha256)
+        terminal.say(f"written: {directory}, of {len(marks.clips)} events")
+    before = options.calibration_of(model, sha256)
     if before is None or not (marks.normal or marks.not_normal):
-        say("the thresholds stay: there is no calibration next to the model, or no mark")
+        terminal.say("the thresholds stay: there is no calibration next to the model, or no mark")
         return
+
+    # thresholds so high that these alerts would not have been raised
     after = recalibrate(before, marks)
-    write_calibration(after, calibration_path(model))
+    calibration.write_calibration(after, calibration.calibration_path(model))
     typer.echo(f"events marked as normal: {len(after.marked)}")
     typer.echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
     for camera, threshold in after.cameras.items():
@@ -507,9 +516,7 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
 
 
 def _marks_of_fleet(fleet: Path, sha256: str) -> Marks:
-    check_fleet()
-    import asyncio
-
+    terminal.check_fleet()
     from stepvad.fleet.events import service
     from stepvad.fleet.settings import load
 
@@ -520,7 +527,7 @@ def _marks_of_site(site: Path, sha256: str) -> Marks:
     from stepvad.site.marks import marks_of
     from stepvad.site.settings.file import data_of
 
-    with notes_of("stepvad.site"):
+    with terminal.notes_of("stepvad.site"):
         return marks_of(data_of(site), sha256)
 
 
@@ -528,17 +535,17 @@ def _marks_of_events(
     events: Path, marked: MarkOptions, detector: Detector, poses: Sequence[Path]
 ) -> Marks:
     """The marks on events in a file, whose poses are where they were, or in `poses`."""
-    from stepvad.events.marks import marks_from, read_found, with_ids
+    from stepvad.events import marks
 
-    found = read_found(events)
-    normal = with_ids(found, marked.normal or (), events)
-    taken_back = with_ids(found, marked.not_normal or (), events)
-    if any(event.model_sha256 != detector.model.sha256 for event in (*normal, *taken_back)):
+    found = marks.read_found(events)
+    normal = marks.with_ids(found, marked.normal or (), events)
+    unmarked = marks.with_ids(found, marked.not_normal or (), events)
+    if any(event.model_sha256 != detector.model.sha256 for event in (*normal, *unmarked)):
         raise StepvadError(
             f"{events}: expected events of this model, got those of another",
             hint="write them with: stepvad score MODEL POSES --events events.jsonl",
         )
     paths = poses or [Path(path) for event in normal[:1] for path in event.poses]
-    with progress_bars() as report:
-        clips = read_poses(paths if normal else (), "auto", report)
-        return marks_from(normal, marked.not_normal or (), clips, detector.config)
+    with terminal.progress_bars() as report:
+        clips = options.read_poses(paths if normal else (), "auto", report)
+        return marks.marks_from(normal, marked.not_normal or (), clips, detector.config)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.options import Yes, ask
-from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, say
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
 from stepvad.errors import ConfigError
+from stepvad.site import stages
+from stepvad.site.service import Service
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite, FleetSettings
-    from stepvad.site.service import Service
     from stepvad.site.settings.editing import KeyValue
-    from stepvad.site.stages import Page
 
 fleet = typer.Typer(
     name="fleet", no_args_is_help=True, help="Run many sites on one bus, one role per process."
@@ -24,38 +28,46 @@ fleet = typer.Typer(
 tenant = typer.Typer(no_args_is_help=True, help="Manage tenants: isolated owners of sites.")
 fleet.add_typer(tenant, name="tenant")
 
-File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the role.")]
+File = Annotated[Path, Argument(metavar="FLEET.toml", help="Settings file of the role.")]
 FleetFile = Annotated[
-    Path, typer.Argument(metavar="FLEET.toml", help="Settings file, with [bus] and [events].")
+    Path, Argument(metavar="FLEET.toml", help="Settings file, with [bus] and [events].")
 ]
-Admin = Annotated[
-    Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the administrator.")
-]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tenant.")]
+Admin = Annotated[Path, Argument(metavar="FLEET.toml", help="Settings file of the administrator.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the tenant.")]
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Change only the files; run stepvad fleet setup later.")
+    bool, Option("--offline", help="Change only the files; run stepvad fleet setup later.")
 ]
-Cameras = Annotated[int | None, typer.Option(help="Maximum cameras over all its sites.")]
-Messages = Annotated[float | None, typer.Option(help="Maximum messages per second of one camera.")]
-MessageKb = Annotated[float | None, typer.Option(help="Largest message, in kB.")]
-PosesMb = Annotated[float | None, typer.Option(help="Size limit of poses in one partition, in MB.")]
-EventsMb = Annotated[
-    float | None, typer.Option(help="Size limit of events from sites that score, in MB.")
-]
-Connections = Annotated[int | None, typer.Option(help="Maximum connections to one broker.")]
-LIMITS = (
-    *("cameras", "messages_s", "message_kb", "poses_mb", "events_mb", "connections"),
-    "partitions",
-)
-Partitions = Annotated[
-    int | None, typer.Option(help="Number of streams for its poses; it can only grow.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """Limits of a tenant; None leaves one as it is."""
+
+    cameras: Annotated[int | None, Option(help="Maximum cameras over all its sites.")] = None
+    messages_s: Annotated[
+        float | None, Option(help="Maximum messages per second of one camera.")
+    ] = None
+    message_kb: Annotated[float | None, Option(help="Largest message, in kB.")] = None
+    poses_mb: Annotated[
+        float | None, Option(help="Size limit of poses in one partition, in MB.")
+    ] = None
+    events_mb: Annotated[
+        float | None, Option(help="Size limit of events from sites that score, in MB.")
+    ] = None
+    connections: Annotated[int | None, Option(help="Maximum connections to one broker.")] = None
+    partitions: Annotated[
+        int | None, Option(help="Number of streams for its poses; it can only grow.")
+    ] = None
+
+    def keys(self) -> dict[str, KeyValue]:
+        """The limits that the command line names, by their keys in the file."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @fleet.command(no_args_is_help=True)
 def edge(
     settings: Annotated[
-        Path, typer.Argument(metavar="SITE.toml", help="Settings file of the site, with [fleet].")
+        Path, Argument(metavar="SITE.toml", help="Settings file of the site, with [fleet].")
     ],
 ) -> None:
     """Send a site's poses or events to a fleet.
@@ -66,16 +78,14 @@ def edge(
 
     With publish = "poses" nothing is scored here; with "events" everything is.
     """
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
-    from stepvad.site.service import Service
-    from stepvad.site.stages import set_up
 
-    told = load_edge(settings)
-    set_up(told.logs)
-    login(told.fleet.bus)  # report errors before any camera is opened
-    raise typer.Exit(Service().run(lambda service: _run_edge(service, told)))
+    loaded = load_edge(settings)
+    stages.set_up(loaded.logs)
+    login(loaded.fleet.bus)  # report errors before any camera is opened
+    raise typer.Exit(Service().run(lambda running: _run_edge(running, loaded)))
 
 
 @fleet.command(no_args_is_help=True)
@@ -83,10 +93,10 @@ def events(
     settings: FleetFile,
     *,
     migrate: Annotated[
-        bool, typer.Option("--migrate", help="Create or upgrade the tables, then exit.")
+        bool, Option("--migrate", help="Create or upgrade the tables, then exit.")
     ] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the web page instead of writing events.")
+        bool, Option("--serve", help="Serve the web page instead of writing events.")
     ] = False,
 ) -> None:
     """Store the events of a fleet in PostgreSQL.
@@ -101,24 +111,23 @@ def events(
 
         stepvad fleet events fleet.toml --serve
     """
-    check_fleet()
-    import asyncio
-
+    terminal.check_fleet()
     from stepvad.fleet.events import service
     from stepvad.fleet.settings import load
-    from stepvad.site.stages import set_up
 
     if migrate and serve:
         raise ConfigError("events: expected --migrate or --serve, got both")
-    told = load(settings)
-    set_up(told.logs)
+    loaded = load(settings)
+    stages.set_up(loaded.logs)
     if migrate:
-        steps = asyncio.run(service.migrate(told))
-        say(f"the database is up to date, after {steps} {'step' if steps == 1 else 'steps'}")
+        steps = asyncio.run(service.migrate(loaded))
+        terminal.say(
+            f"the database is up to date, after {steps} {'step' if steps == 1 else 'steps'}"
+        )
     elif serve:
-        _serve_page(told)
+        _serve_page(loaded)
     else:
-        asyncio.run(service.write(told))
+        asyncio.run(service.write(loaded))
 
 
 @fleet.command()
@@ -130,14 +139,12 @@ def setup(settings: File) -> None:
     Workers create missing ones but change nothing. The number of shards is fixed. To lower lease_s,
     change it in the settings of all workers first; to raise it, change it there last.
     """
-    import asyncio
-
-    told = _load(settings)
+    loaded = _load(settings)
     from stepvad.fleet.broker.administration import set_up
 
-    for change in asyncio.run(set_up(told)):
-        say(f"changed: {change}")
-    say("the bus is ready")
+    for change in asyncio.run(set_up(loaded)):
+        terminal.say(f"changed: {change}")
+    terminal.say("the bus is ready")
 
 
 @fleet.command()
@@ -148,35 +155,30 @@ def worker(settings: File) -> None:
 
     Start one per core; when a worker stops or dies, the others take over its cameras.
     """
-    import asyncio
-    import os
-
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker; start more workers instead
     _load(settings)
     from stepvad.fleet.settings import load_worker
 
-    told = load_worker(settings)  # fail early: the next import takes seconds
+    loaded = load_worker(settings)  # fail early: the next import takes seconds
     from stepvad.fleet.worker.service import work
 
-    asyncio.run(work(told))
+    asyncio.run(work(loaded))
 
 
 @fleet.command()
 def lag(
     settings: File,
     *,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the messages waiting to be scored, by shard.
 
     stepvad fleet lag fleet.toml
     """
-    import asyncio
-
-    told = _load(settings)
+    loaded = _load(settings)
     from stepvad.fleet.broker.administration import lags
 
-    found = asyncio.run(lags(told.bus))
+    found = asyncio.run(lags(loaded.bus))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -186,19 +188,13 @@ def lag(
 
 
 @tenant.command(no_args_is_help=True)
+@grouped
 def add(
-    context: typer.Context,
     settings: Admin,
     name: NameArgument,
-    site: Annotated[list[str], typer.Option(help="A site of the tenant; repeat for more.")],
+    site: Annotated[list[str], Option(help="A site of the tenant; repeat for more.")],
     *,
-    cameras: Cameras = None,
-    messages_s: Messages = None,
-    message_kb: MessageKb = None,
-    poses_mb: PosesMb = None,
-    events_mb: EventsMb = None,
-    connections: Connections = None,
-    partitions: Partitions = None,
+    limited: TenantLimits,
     offline: Offline = False,
 ) -> None:
     """Add a tenant: its account, its streams and its limits.
@@ -207,46 +203,40 @@ def add(
 
     Each of its sites needs a certificate edge-SITE; reload the brokers afterwards.
     """
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.tenant_file import add_tenant
 
-    _apply(add_tenant(settings, name, site, _given(context)), settings, offline=offline)
-    say(f"tenant {name} may send as {', '.join(site)}")
+    _apply(add_tenant(settings, name, site, limited.keys()), settings, offline=offline)
+    terminal.say(f"tenant {name} may send as {', '.join(site)}")
 
 
 @tenant.command(no_args_is_help=True)
+@grouped
 def limits(
-    context: typer.Context,
     settings: Admin,
     name: NameArgument,
     *,
-    cameras: Cameras = None,
-    messages_s: Messages = None,
-    message_kb: MessageKb = None,
-    poses_mb: PosesMb = None,
-    events_mb: EventsMb = None,
-    connections: Connections = None,
-    partitions: Partitions = None,
+    limited: TenantLimits,
     offline: Offline = False,
 ) -> None:
     """Change a tenant's limits at the broker, while everything runs.
 
     stepvad fleet tenant limits admin.toml north --cameras 80 --partitions 2
     """
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.settings import load
     from stepvad.fleet.tenant_file import change_tenant, tenant_named
 
-    keys = _given(context)
+    keys = limited.keys()
     tenant_named(load(settings), name)
     if not keys:
         raise ConfigError("limits: expected at least one, got none", hint="such as --cameras 80")
     _apply(change_tenant(settings, name, keys), settings, offline=offline)
-    say(f"tenant {name}: {', '.join(f'{key} = {value}' for key, value in keys.items())}")
+    terminal.say(f"tenant {name}: {', '.join(f'{key} = {value}' for key, value in keys.items())}")
 
 
 @tenant.command(no_args_is_help=True)
-def revoke(settings: Admin, name: NameArgument, *, yes: Yes = False) -> None:
+def revoke(settings: Admin, name: NameArgument, *, yes: options.Yes = False) -> None:
     """Reject the certificates of a tenant's sites, for example after one was stolen.
 
         stepvad fleet tenant revoke admin.toml north
@@ -254,22 +244,22 @@ def revoke(settings: Admin, name: NameArgument, *, yes: Yes = False) -> None:
     Its data stays. Reload the brokers to cut its connections, and create new certificates for its
     sites: make-certificates writes them if you pass SITE:GENERATION.
     """
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.settings import load
     from stepvad.fleet.tenant_file import change_tenant, tenant_named, write_accounts
 
     known = tenant_named(load(settings), name)
     if not yes:
-        ask(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
+        options.confirm(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
     following = known.generation + 1
-    _told(write_accounts(change_tenant(settings, name, {"generation": following})))
+    _print_reload(write_accounts(change_tenant(settings, name, {"generation": following})))
     sites = " ".join(f"{site}:{following}" for site in known.sites)
-    say(f"new certificates: make-certificates DIRECTORY -- {sites}")
+    terminal.say(f"new certificates: make-certificates DIRECTORY -- {sites}")
 
 
 @tenant.command(no_args_is_help=True)
 def remove(
-    settings: Admin, name: NameArgument, *, yes: Yes = False, offline: Offline = False
+    settings: Admin, name: NameArgument, *, yes: options.Yes = False, offline: Offline = False
 ) -> None:
     """Remove a tenant: its account, its streams and their contents.
 
@@ -277,39 +267,37 @@ def remove(
 
     Its events in the database stay until they expire.
     """
-    import asyncio
-
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.tenant_file import remove_tenant, write_accounts
 
     if not yes:
-        ask(f"Remove tenant {name} and all poses and events that the broker keeps of it?")
-    told = remove_tenant(settings, name)
-    _told(write_accounts(told))
+        options.confirm(
+            f"Remove tenant {name} and all poses and events that the broker keeps of it?"
+        )
+    loaded = remove_tenant(settings, name)
+    _print_reload(write_accounts(loaded))
     if not offline:
         from stepvad.fleet.broker.administration import remove
 
-        asyncio.run(remove(told.bus, name))
-    say(f"tenant {name} is removed")
+        asyncio.run(remove(loaded.bus, name))
+    terminal.say(f"tenant {name} is removed")
 
 
 @tenant.command("list", no_args_is_help=True)
-def list_(settings: Admin, *, as_json: AsJson = False) -> None:
+def list_(settings: Admin, *, as_json: options.AsJson = False) -> None:
     """Show the tenants, and how much of their limits they use.
 
     stepvad fleet tenant list admin.toml
     """
-    import asyncio
-
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.broker.administration import usage
     from stepvad.fleet.settings import load
 
     found = asyncio.run(usage(load(settings)))
     if as_json:
-        print_json([one._asdict() for one in found])
+        terminal.print_json([one._asdict() for one in found])
         return
-    print_table(
+    terminal.print_table(
         "tenants",
         ("tenant", "sites", "partitions", "cameras", "messages", "MB of poses", "MB of events"),
         [
@@ -331,7 +319,7 @@ def list_(settings: Admin, *, as_json: AsJson = False) -> None:
 def role(
     name: NameArgument,
     *,
-    drop: Annotated[bool, typer.Option("--drop", help="Drop the role instead.")] = False,
+    drop: Annotated[bool, Option("--drop", help="Drop the role instead.")] = False,
 ) -> None:
     """Print the SQL with which a superuser creates a tenant's role in the database.
 
@@ -339,47 +327,45 @@ def role(
 
     The role can read and review the tenant's events, and no others.
     """
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql
 
     typer.echo((drop_role_sql if drop else role_sql)(name), nl=False)
 
 
 def _load(path: Path) -> FleetSettings:
-    check_fleet()
+    terminal.check_fleet()
     from stepvad.fleet.settings import load
-    from stepvad.site.stages import set_up
 
     settings = load(path)
-    set_up(settings.logs)
+    stages.set_up(settings.logs)
     return settings
 
 
-def _run_edge(service: Service, settings: EdgeSite) -> list[str]:
-    """Run an edge until its process is told to stop."""
+def _run_edge(running: Service, settings: EdgeSite) -> list[str]:
+    """Run an edge until its process is loaded to stop."""
     from stepvad.site.app import exclusive_lock
 
     with exclusive_lock(settings.data):
         if settings.fleet.publish == "poses":
-            return _send_poses(service, settings)
-        return _send_events(service, settings)
+            return _send_poses(running, settings)
+        return _send_events(running, settings)
 
 
-def _send_poses(service: Service, settings: EdgeSite) -> list[str]:
+def _send_poses(running: Service, settings: EdgeSite) -> list[str]:
     """Send poses to the workers; nothing is scored here."""
     from stepvad.fleet.edge.edge import Edge, page_of
     from stepvad.site.settings.sections import token_of
     from stepvad.web.app import serve_page
 
-    def open_page(edge: Edge) -> Page:
+    def open_page(edge: Edge) -> stages.Page:
         return page_of(edge, serve_page, token_of(settings))
 
-    return Edge(settings).run(
-        service.stop, service.beat, open_page if settings.web.enabled else None
-    )
+    page = open_page if settings.web.enabled else None
+    return Edge(settings).run(running.stop, running.beat, page)
 
 
-def _send_events(service: Service, settings: EdgeSite) -> list[str]:
+def _send_events(running: Service, settings: EdgeSite) -> list[str]:
     """Run a site whose events go to the fleet, too."""
     from stepvad.fleet.broker.bus_thread import BusThread
     from stepvad.fleet.edge.sink import FleetSink
@@ -394,31 +380,32 @@ def _send_events(service: Service, settings: EdgeSite) -> list[str]:
         tenant=fleet.tenant,
     )
     serve = serve_page if settings.web.enabled else None
-    return Site(settings, serve=serve, more=[sink]).run(service.stop, service.beat)
+    return Site(settings, serve=serve, more=[sink]).run(running.stop, running.beat)
 
 
 def _serve_page(settings: FleetSettings) -> None:
     """Serve the page of a fleet's events until SIGTERM or Ctrl-C."""
-    from stepvad.site.service import Service
-
     token = settings.web.token
     if token is None:
         raise ConfigError(
             "web.token: expected env:NAME or file:PATH, got none",
             hint="create a token of at least 16 characters and name where it is stored",
         )
-    Service().run(lambda service: _run_page(service, settings, token))
+    Service().run(lambda running: _run_page(running, settings, token))
 
 
-def _run_page(service: Service, settings: FleetSettings, token: str) -> list[str]:
+def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str]:
     from stepvad.files import secret
     from stepvad.fleet.events.reader import EventReader
     from stepvad.site.intake.status import LiveStatus
-    from stepvad.site.stages import Supervisor, watch_over
     from stepvad.web import STOP_S, Running, bind, create_app
     from stepvad.web.app import open_accounts, tell_first_link
 
-    shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
+    shelf, supervisor, web = (
+        EventReader(secret(settings.events.dsn)),
+        stages.Supervisor(),
+        settings.web,
+    )
     try:
         shelf.check()
         site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
@@ -427,31 +414,24 @@ def _run_page(service: Service, settings: FleetSettings, token: str) -> list[str
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         tell_first_link(accounts, web, page.url)
         supervisor.start(page)
-        say(f"the page is at {page.url}")
-        watch_over(supervisor, service.stop, service.beat)
+        terminal.say(f"the page is at {page.url}")
+        stages.watch_over(supervisor, running.stop, running.beat)
         return supervisor.stop([page], STOP_S)
     finally:
         shelf.close()
 
 
-def _given(context: typer.Context) -> dict[str, KeyValue]:
-    """The limits that the command line names, by their keys in the file."""
-    return {key: context.params[key] for key in LIMITS if context.params[key] is not None}
-
-
-def _apply(told: FleetSettings, path: Path, *, offline: bool) -> None:
+def _apply(loaded: FleetSettings, path: Path, *, offline: bool) -> None:
     """Write the accounts, and make what the broker needs."""
-    import asyncio
-
     from stepvad.fleet.broker.administration import set_up
     from stepvad.fleet.broker.bus import UnavailableError
     from stepvad.fleet.tenant_file import write_accounts
 
-    _told(write_accounts(told))
+    _print_reload(write_accounts(loaded))
     if offline:
         return
     try:
-        asyncio.run(set_up(told))
+        asyncio.run(set_up(loaded))
     except UnavailableError as error:
         raise ConfigError(
             f"{path} is changed, but the broker is not: {error.problem}",
@@ -459,6 +439,6 @@ def _apply(told: FleetSettings, path: Path, *, offline: bool) -> None:
         ) from None
 
 
-def _told(accounts: Path | None) -> None:
+def _print_reload(accounts: Path | None) -> None:
     if accounts is not None:
-        say(f"reload the brokers, which include {accounts}: nats-server --signal reload")
+        terminal.say(f"reload the brokers, which include {accounts}: nats-server --signal reload")

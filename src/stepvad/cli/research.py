@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.options import (
-    Device,
-    FitJobsOption,
-    SettingsFile,
-    SplitName,
-    TableFile,
-    configured_with,
-)
-from stepvad.cli.terminal import check_output, print_table, progress_bars, say, write_table
+from stepvad.cli import options, terminal
+from stepvad.cli.options import grouped
 from stepvad.config import Compute, Config, Precision, Runtime
 from stepvad.executors import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepvad.evaluation.comparison import MethodResult
+    from stepvad.evaluation import comparison
+    from stepvad.evaluation import reproduce as reproduction
     from stepvad.evaluation.datasets import Dataset, Split
     from stepvad.evaluation.experiment import Experiment
-    from stepvad.evaluation.reproduce import ReproducedFigure
     from stepvad.evaluation.runs import SweepPlace
 
 METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 COLUMNS = ("method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER")
-PaperDatasetName = Literal["ubnormal", "shanghaitech", "msad"]
+PaperDataset = Literal["ubnormal", "shanghaitech", "msad"]
 FIGURES = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
 NOT_THE_PAPERS = "not the paper's settings"
 """Note on figures computed with other settings than the paper's."""
@@ -63,25 +56,44 @@ class ReproduceSettings:
     precision: Precision = "auto"
 
 
-def compare(
+@dataclass(frozen=True, slots=True)
+class FittedData:
+    """A data set, the frames of it that count, and the results of its fits."""
+
     data: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Data set: poses under pose, labels under gt; trajectories; or "
             "package.module:name."
         ),
-    ],
-    results: Annotated[Path, typer.Argument(help="Directory for the results, one file per fit.")],
+    ]
+    results: Annotated[Path, Argument(help="Directory for the results, one file per fit.")]
+    split: options.SplitName = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """The network that all methods train, and how long."""
+
+    width: Annotated[int, Option(help="Hidden units of the network.")] = 256
+    max_steps: Annotated[int, Option(help="Training steps.")] = 500
+    settings: options.SettingsFile = None
+
+
+FitJobs = Annotated[int, Option(min=1, help="Fits to run in parallel.")]
+TableFile = Annotated[Path | None, Option("--table", help="Table file: .csv, otherwise Markdown.")]
+
+
+@grouped
+def compare(
     *,
     methods: Annotated[
-        str, typer.Option(help="Names from the list above, `all`, or package.module:name.")
+        str, Option(help="Names from the list above, `all`, or package.module:name.")
     ] = METHODS,
-    seeds: Annotated[int, typer.Option(min=1, help="Fits per trained method.")] = 3,
-    split: SplitName = "full",
-    width: Annotated[int, typer.Option(help="Hidden units of the network.")] = 256,
-    max_steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
-    settings: SettingsFile = None,
-    jobs: FitJobsOption = 1,
+    seeds: Annotated[int, Option(min=1, help="Fits per trained method.")] = 3,
+    chosen: FittedData,
+    network: NetworkOptions,
+    jobs: FitJobs = 1,
     table: TableFile = None,
 ) -> None:
     """Fit methods on a data set's training clips and evaluate them on its test clips.
@@ -115,21 +127,23 @@ def compare(
     from stepvad.evaluation.runs import SweepPlace
 
     if table is not None:
-        check_output(table)
-    base, rare = configured_with(
-        Config.short(), settings, CompareSettings(), width=width, max_steps=max_steps
+        terminal.check_output(table)
+    config, rare = options.configured_with(
+        Config.short(),
+        network.settings,
+        CompareSettings(),
+        width=network.width,
+        max_steps=network.max_steps,
     )
     names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
-    if any(map(custom.is_name, [data, *names])):
+    if any(map(custom.is_name, [chosen.data, *names])):
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
-    place = SweepPlace(
-        data=data, results=results, split=split, compute=Compute(runtime=rare.runtime)
-    )
-    with progress_bars() as report:
+    place = SweepPlace(**asdict(chosen), compute=Compute(runtime=rare.runtime))
+    with terminal.progress_bars() as report:
         lines = comparison.compare(
             names,
             place,
-            config=base,
+            config=config,
             seeds=[*range(seeds)],
             jitter=rare.jitter,
             fps=rare.fps,
@@ -140,13 +154,21 @@ def compare(
             executor=rare.executor,
             report=report,
         )
-    _print_lines(place.open().name, lines)
-    if table is not None:
-        write_table([*COLUMNS, *lines[0].by_class], [_method_cells(line) for line in lines], table)
-        say(f"written: {table}")
+    columns, rows = [*COLUMNS, *lines[0].by_class], [_method_cells(line) for line in lines]
+    _print_table(f"{place.open().name} (%)", columns, rows, table)
 
 
-def _method_cells(line: MethodResult) -> list[str]:
+def _print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], file: Path | None
+) -> None:
+    """Print a table, and write it to a file if there is one."""
+    terminal.print_table(title, columns, rows)
+    if file is not None:
+        terminal.write_table(columns, rows, file)
+        terminal.say(f"written: {file}")
+
+
+def _method_cells(line: comparison.MethodResult) -> list[str]:
     lead = "-"
     if line.lead is not None:
         lead = f"{_points(line.lead.value)} ({_points(line.lead.low)} to {_points(line.lead.high)})"
@@ -166,26 +188,29 @@ def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
-def _print_lines(name: str, lines: list[MethodResult]) -> None:
-    columns = [*COLUMNS, *lines[0].by_class]
-    print_table(f"{name} (%)", columns, [_method_cells(line) for line in lines])
+@dataclass(frozen=True, slots=True)
+class PaperRuns:
+    """The data, and how many fits run where."""
 
-
-def reproduce(
-    name: Annotated[PaperDatasetName, typer.Argument(help="Data set of the paper.")],
-    *,
     data: Annotated[
-        Path, typer.Option(help="Directory of the data set: poses under pose, labels under gt.")
-    ],
+        Path, Option(help="Directory of the data set: poses under pose, labels under gt.")
+    ]
     results: Annotated[
-        Path | None, typer.Option(help="Directory for the results; defaults to NAME-results.")
-    ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Training runs; the paper has 20.")] = 20,
-    jobs: FitJobsOption = 1,
-    device: Device = "cpu",
-    settings: SettingsFile = None,
+        Path | None, Option(help="Directory for the results; defaults to NAME-results.")
+    ] = None
+    runs: Annotated[int, Option(min=1, help="Training runs; the paper has 20.")] = 20
+    jobs: FitJobs = 1
+    device: options.Device = "cpu"
+    settings: options.SettingsFile = None
+
+
+@grouped
+def reproduce(
+    name: Annotated[PaperDataset, Argument(help="Data set of the paper.")],
+    *,
+    plan: PaperRuns,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run and for how long, then exit.")
+        bool, Option("--dry-run", help="Print what would run and for how long, then exit.")
     ] = False,
     table: TableFile = None,
 ) -> None:
@@ -207,76 +232,62 @@ def reproduce(
     --settings makes a shorter trial, as with epochs = 2 and width = 64; it also takes precision
     (auto, float32, bfloat16) and executor (processes, ray).
     """
-    from stepvad.evaluation.reproduce import (
-        check_complete,
-        deviations,
-        open_choices,
-        open_splits,
-        paper_config,
-        paper_experiments,
-        reproduced_figures,
-    )
+    from stepvad.evaluation import reproduce as reproduction
     from stepvad.evaluation.runs import SweepPlace, sweep
 
     if table is not None:
-        check_output(table)
-    check_complete(name, data)
-    config, rare = configured_with(paper_config(name), settings, ReproduceSettings())
-    experiments = paper_experiments(name, config, runs)
-    splits = open_splits(name, data)
-    compute = Compute(device=device, precision=rare.precision)
+        terminal.check_output(table)
+    reproduction.check_complete(name, plan.data)
+    paper = reproduction.paper_config(name)
+    config, rare = options.configured_with(paper, plan.settings, ReproduceSettings())
+    experiments = reproduction.paper_experiments(name, config, plan.runs)
+    splits = reproduction.open_splits(name, plan.data)
     place = SweepPlace(
-        data=data,
-        results=results or Path(f"{name}-results"),
-        compute=compute,
+        data=plan.data,
+        results=plan.results or Path(f"{name}-results"),
+        compute=Compute(device=plan.device, precision=rare.precision),
         checkpoints=True,
     )
-    differs = deviations(name, config, runs, splits["full"])
-    _say_what_differs(name, splits, differs)
-    choices = open_choices(name, config, splits["full"], compute)
-    say(f"choices that the paper leaves open: {'; '.join(choices)}")
+
+    # the differences from the paper, stated or left open by it
+    differs = reproduction.deviations(name, config, plan.runs, splits["full"])
+    _print_differences(name, splits, differs)
+    choices = reproduction.open_choices(name, config, splits["full"], place.compute)
+    terminal.say(f"choices that the paper leaves open: {'; '.join(choices)}")
     if dry_run:
-        _foretell(place, experiments, runs)
+        _print_plan(place, experiments, plan.runs)
         return
-    with progress_bars() as report:
-        finished = sweep(experiments, place, jobs=jobs, executor=rare.executor, report=report)
-        lines = reproduced_figures(name, finished, splits, report)
-    _show(name, lines, runs, table, "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}")
+
+    # fits that are on disk already are not repeated
+    jobs, executor = plan.jobs, rare.executor
+    with terminal.progress_bars() as report:
+        finished = sweep(experiments, place, jobs=jobs, executor=executor, report=report)
+        lines = reproduction.reproduced_figures(name, finished, splits, report)
+    over = f"mean ± deviation over {plan.runs} runs" if plan.runs > 1 else "one run"
+    verdict = "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}"
+    rows = [_cells(line) for line in lines]
+    judged = [line.figure.holds(line.ours.mean) for line in lines if line.figure is not None]
+    _print_table(f"{name}, {over} (%)", [*FIGURES, verdict], rows, table)
+    terminal.say(f"{sum(judged)} of {len(judged)} figures of the paper hold")
 
 
-def _say_what_differs(
-    name: PaperDatasetName, splits: Mapping[Split, Dataset], differs: list[str]
+def _print_differences(
+    name: PaperDataset, splits: Mapping[Split, Dataset], differs: list[str]
 ) -> None:
     """Report all differences from the paper's experiment."""
-    from stepvad.evaluation.reproduce import HUMAN_RELATED, SETUPS
+    from stepvad.evaluation import reproduce as reproduction
 
     if differs:
-        say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
-    if len(splits) < len(SETUPS[name].splits):
-        say(f"no {HUMAN_RELATED}: the lines of the human-related split are left out")
+        terminal.say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
+    if len(splits) < len(reproduction.SETUPS[name].splits):
+        terminal.say(
+            f"no {reproduction.HUMAN_RELATED}: the lines of the human-related split are left out"
+        )
     if name == "msad":
-        say("the reference smoothing of MSAD is none: smoothed lines equal raw ones")
+        terminal.say("the reference smoothing of MSAD is none: smoothed lines equal raw ones")
 
 
-def _show(
-    name: PaperDatasetName,
-    lines: list[ReproducedFigure],
-    runs: int,
-    table: Path | None,
-    verdict: str,
-) -> None:
-    """Print the table, write it to a file if asked, and report how many figures hold."""
-    rows, columns = [_cells(line) for line in lines], [*FIGURES, verdict]
-    over = f"mean ± deviation over {runs} runs" if runs > 1 else "one run"
-    print_table(f"{name}, {over} (%)", columns, rows)
-    judged = [line.figure.holds(line.ours.mean) for line in lines if line.figure is not None]
-    say(f"{sum(judged)} of {len(judged)} figures of the paper hold")
-    if table is not None:
-        write_table(columns, rows, table)
-        say(f"written: {table}")
-
-
-def _cells(line: ReproducedFigure) -> list[str]:
+def _cells(line: reproduction.ReproducedFigure) -> list[str]:
     cell, ours, figure = line.cell, line.ours, line.figure
     deviation = f" ± {ours.std:.2f}" if ours.n > 1 else ""
     return [
@@ -292,7 +303,7 @@ def _cells(line: ReproducedFigure) -> list[str]:
     ]
 
 
-def _foretell(place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
+def _print_plan(place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
     """Print what would run and about how long it trains: a few real steps are timed."""
     from stepvad.evaluation.runs import digest_of
     from stepvad.model import training

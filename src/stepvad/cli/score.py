@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,73 +9,67 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.groups import grouped
-from stepvad.cli.options import (
-    CalibratedCameraOption,
-    FormatOption,
-    FpsOption,
-    FramePart,
-    LabelsOption,
-    PoseFile,
-    PosesArgument,
-    RuntimeName,
-    Threads,
-    calibration_of,
-    frame_range,
-    load_detector,
-    on_engine,
-    read_clip,
-    read_poses,
-    rules_for,
-    warn_of_rates,
-)
-from stepvad.cli.terminal import (
-    AsJson,
-    ModelFile,
-    check_output,
-    check_picture,
-    notes_of,
-    print_json,
-    print_table,
-    progress_bars,
-    say,
-)
-from stepvad.errors import ConfigError, MissingExtraError, StepvadError
+from stepvad.cli import options, terminal
+from stepvad.cli.options import PoseReading, grouped
+from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.events.marks import FoundEvent
+    import numpy as np
+    from numpy.typing import NDArray
+
     from stepvad.explain import Explanation, ViewShare
     from stepvad.model.scoring import Scores
     from stepvad.poses import Clip
-    from stepvad.video.overlay import PixelSize
 
-SHOWN = 3
+NAMED = 3
 """Names of clips in a warning."""
-EventsOption = Annotated[
-    Path | None,
-    typer.Option(help="Events as JSON lines, at the calibrated threshold."),
-]
-ScoresOutput = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
-Plot = Annotated[
-    Path | None,
-    typer.Option(help="Timeline as .png; for several clips, a directory for one per clip."),
-]
+SMALLEST = 0.005
+"""Contributions below this, which print as 0.00, are left out where there are several views."""
+DEFAULT_FPS = 25.0
+"""Frame rate if the user, the video and the clip give none."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreOutputs:
+    """Files with scores: of frames, as a picture, and as events."""
+
+    output: Annotated[Path | None, Option("-o", "--output", help="Frame scores as CSV.")] = None
+    plot: Annotated[
+        Path | None,
+        Option(help="Timeline as .png; for several clips, a directory for one per clip."),
+    ] = None
+    events: Annotated[
+        Path | None, Option(help="Events as JSON lines, at the calibrated threshold.")
+    ] = None
+
+    def reject_unwritable(self) -> None:
+        """Fail before the work starts if a file cannot be written."""
+        for path in filter(None, (self.output, self.events)):
+            terminal.check_output(path)
+        if self.plot is not None:
+            terminal.check_picture(self.plot, or_directory=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Where the network runs."""
+
+    runtime: options.RuntimeName = "auto"
+    threads: options.Threads = None
+
+
+@grouped
 def score(
-    model: ModelFile,
-    poses: PosesArgument,
-    output: ScoresOutput = None,
+    model: options.ModelFile,
+    poses: options.PosesArgument,
     *,
-    plot: Plot = None,
-    events: EventsOption = None,
-    camera: CalibratedCameraOption = None,
-    fps: FpsOption = None,
-    format: FormatOption = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
-    as_json: AsJson = False,
+    written: ScoreOutputs,
+    camera: options.CalibratedCamera = None,
+    reading: PoseReading,
+    engine: EngineOptions,
+    as_json: options.AsJson = False,
 ) -> None:
     """Score every frame by its most unusual person; higher is more abnormal.
 
@@ -97,52 +90,58 @@ def score(
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest
     """
     from stepvad.evaluation import baselines
-    from stepvad.events.marks import FoundWith, found_events, write_found
+    from stepvad.events import calibration, marks
     from stepvad.formats.tables import score_csv
 
-    for path in filter(None, (output, events)):
-        check_output(path)
-    if plot is not None:
-        _check_plot(plot)
+    written.reject_unwritable()
     fitted, sha256 = baselines.load_with_digest(model)
-    rules = None if events is None else rules_for(model, None, camera, sha256)[0]
-    detector = on_engine(fitted, runtime, threads)
-    where = FoundWith.from_paths(model, sha256, poses, camera=camera)
-    moments: list[list[str]] = []
-    everything: list[dict[str, object]] = []
-    found: list[FoundEvent] = []
+    rules = None
+    if written.events is not None:
+        with terminal.notes_of("stepvad.events.calibration"):
+            rules, _ = calibration.rules_for(model, sha256, camera=camera)
+    detector = options.on_engine(fitted, engine.runtime, engine.threads)
+
+    # clip by clip: only a summary of each stays in memory, unless all are printed
+    where = marks.FoundWith.from_paths(model, sha256, poses, camera=camera)
+    rows: list[list[str]] = []
+    facts: list[dict[str, object]] = []
+    found: list[marks.FoundEvent] = []
     rates: set[float] = set()
-    with progress_bars() as report, score_csv(output) as write_frames:
-        for number, clip in enumerate(read_poses(poses, format, report, fps=fps, distinct=True)):
+    with terminal.progress_bars() as report, score_csv(written.output) as write_frames:
+        for number, clip in enumerate(reading.clips(poses, report, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
-                rates.add(clip.rate(fps))
-                found += found_events(clip, scores, clip.rate(fps), rules, where)
-            if plot is not None:
-                _plot(scores, plot, number)
-            moments.append(_moment(scores))
+                rate = clip.rate(reading.fps)
+                rates.add(rate)
+                found += marks.found_events(clip, scores, rate, rules, where)
+            if written.plot is not None:
+                _plot(scores, written.plot, number)
+            rows.append(_row(scores))
             if as_json:
-                everything.append(_as_json(scores))
-    _warn_of_empty([clip for clip, _, scored, *_ in moments if scored == "0"])
-    if events is not None:
-        warn_of_rates(model, detector.config, rates, camera)
-        write_found(found, events)
-        say(f"events: {len(found)}, written: {events}")
+                facts.append(_facts(scores))
+
+    _warn_of_empty([clip for clip, _, scored, *_ in rows if scored == "0"])
+    if written.events is not None:
+        options.warn_of_rates(model, detector.config, rates, camera)
+        marks.write_found(found, written.events)
+        terminal.say(f"events: {len(found)}, written: {written.events}")
     if as_json:
-        print_json(everything)
+        terminal.print_json(facts)
     else:
         columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
-        print_table("highest score of each clip", columns, moments)
+        terminal.print_table("highest score of each clip", columns, rows)
 
 
 def _warn_of_empty(clips: list[str]) -> None:
     if clips:
-        names = ", ".join(clips[:SHOWN]) + (", …" if len(clips) > SHOWN else "")
-        say(f"warning: nobody is seen for long enough to be scored, clips: {len(clips)} ({names})")
+        names = ", ".join(clips[:NAMED]) + (", …" if len(clips) > NAMED else "")
+        terminal.say(
+            f"warning: nobody is seen for long enough to be scored, clips: {len(clips)} ({names})"
+        )
 
 
-def _moment(scores: Scores) -> list[str]:
+def _row(scores: Scores) -> list[str]:
     """The highest score of a clip, with its frame and track."""
     windows = scores.windows
     where = ["-", "-", "-"]
@@ -153,7 +152,7 @@ def _moment(scores: Scores) -> list[str]:
     return [scores.clip, f"{scores.n_frames:,}", f"{covered:,}", *where]
 
 
-def _as_json(scores: Scores) -> dict[str, object]:
+def _facts(scores: Scores) -> dict[str, object]:
     windows = scores.windows
     return {
         "clip": scores.clip,
@@ -165,20 +164,6 @@ def _as_json(scores: Scores) -> dict[str, object]:
             "score": windows.A.tolist(),
         },
     }
-
-
-def _check_plot(path: Path) -> None:
-    """Before the work starts, reject a plot that cannot be drawn."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("plot", "plots")
-    if path.is_dir():
-        return
-    check_output(path)
-    if path.suffix.lower() != ".png":
-        raise StepvadError(
-            f"{path}: expected a name that ends in .png, or a directory that exists",
-            hint="name a .png file, or create the directory first",
-        )
 
 
 def _plot(scores: Scores, path: Path, number: int) -> None:
@@ -196,30 +181,30 @@ def _plot(scores: Scores, path: Path, number: int) -> None:
         )
 
 
-SMALLEST = 0.005
-"""Contributions below this, which print as 0.00, are left out where there are several views."""
-PictureOption = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
-]
-TrackId = Annotated[
-    int | None, typer.Option(help="Track id of the person to explain, with --frame.")
-]
-FrameNumber = Annotated[int | None, typer.Option(help="Last frame of the window to explain.")]
-Top = Annotated[
-    int, typer.Option(min=1, max=20, help="Number of people to explain, highest score first.")
-]
+@dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """The windows to explain: one of a person, or those with the highest scores."""
+
+    track: Annotated[
+        int | None, Option(help="Track id of the person to explain, with --frame.")
+    ] = None
+    frame: Annotated[int | None, Option(help="Last frame of the window to explain.")] = None
+    top: Annotated[
+        int, Option(min=1, max=20, help="Number of people to explain, highest score first.")
+    ] = 1
 
 
+@grouped
 def explain(
-    model: ModelFile,
-    poses: PosesArgument,
-    output: PictureOption = None,
+    model: options.ModelFile,
+    poses: options.PosesArgument,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Film strips of the windows, as .png.")
+    ] = None,
     *,
-    track: TrackId = None,
-    frame: FrameNumber = None,
-    top: Top = 1,
-    format: FormatOption = "auto",
-    as_json: AsJson = False,
+    chosen: WindowChoice,
+    format: options.FormatOption = "auto",
+    as_json: options.AsJson = False,
 ) -> None:
     """Explain why a window scores high: which body parts, when, and what would be normal.
 
@@ -238,37 +223,30 @@ def explain(
     The contributions of all body parts, plus the base, add up to the score. With several views, so
     do those of the views, and speed, size and place are listed with the body parts.
     """
-    from stepvad.detector import Detector
-    from stepvad.evaluation import baselines
-    from stepvad.explain import explain as explain_places
-    from stepvad.explain import explain_highest
+    from stepvad import explain as explaining
 
+    track, frame = chosen.track, chosen.frame
     if (track is None) != (frame is None):
         raise StepvadError(
             "explain: expected --track and --frame together, got one of them",
             hint="give both, or neither for the highest score",
         )
     if output is not None:
-        check_picture(output)
-    detector = baselines.load(model)
-    if not isinstance(detector, Detector):
-        raise ConfigError(
-            f"{model}: expected a model with an energy to explain, got one of distances",
-            hint="fit a model of method step",
-        )
-    with progress_bars() as report:
-        clips = read_poses(poses, format, report)
+        terminal.check_picture(output)
+    detector = options.load_detector(model)
+    with terminal.progress_bars() as report:
+        clips = options.read_poses(poses, format, report)
         if track is not None and frame is not None:
-            explained = explain_places(detector, _only(clips), [(track, frame)])
+            explained = explaining.explain(detector, _only(clips), [(track, frame)])
         else:
-            explained = explain_highest(detector, clips, top, report=report)
+            explained = explaining.explain_highest(detector, clips, chosen.top, report=report)
     if output is not None:
         from stepvad.report.sheets import draw_explanations
 
         draw_explanations(explained, output)
-        say(f"drawn to {output}")
+        terminal.say(f"drawn to {output}")
     if as_json:
-        print_json([explanation.as_dict() for explanation in explained])
+        terminal.print_json([explanation.as_dict() for explanation in explained])
         return
     for explanation in explained:
         _print_explanation(explanation)
@@ -313,7 +291,7 @@ def _print_explanation(explanation: Explanation) -> None:
     ]  # fmt: skip
     rows.append(["base: the nearest normal motion", f"{explanation.base:+.2f}", "", ""])
     rows.append(["score", f"{explanation.score:+.2f}", "", ""])
-    print_table("", ["part", "adds", "share", "mostly in frames"], rows)
+    terminal.print_table("", ["part", "adds", "share", "mostly in frames"], rows)
 
 
 def _print_views(views: Sequence[ViewShare]) -> None:
@@ -323,34 +301,55 @@ def _print_views(views: Sequence[ViewShare]) -> None:
          f"{100 * view.share:.0f} %" if view.at_hand else "not there for long enough"]
         for view in views
     ]  # fmt: skip
-    print_table("", ["view", "adds", "share"], rows)
+    terminal.print_table("", ["view", "adds", "share"], rows)
 
 
-ReportOutput = Annotated[Path, typer.Option("-o", "--output", help="The report, as .html.")]
-ByHand = Annotated[
-    float | None,
-    typer.Option("--threshold", help="Event threshold, instead of the calibration's."),
-]
-ReportEventsOption = Annotated[
-    int,
-    typer.Option(
-        min=0, max=200, help="Number of events to explain and animate, highest peak first."
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class LabelledClip:
+    """One clip, and its ground truth if there is one."""
+
+    poses: Annotated[Path, Argument(help="A pose file with one clip.")]
+    labels: Annotated[
+        Path | None,
+        Option(help="Ground truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
+    ] = None
+
+    def read(self, format: str, report: Report) -> tuple[Clip, NDArray[np.bool_] | None]:
+        """The clip, as long as its labels, and the labels `(n_frames,)`."""
+        from stepvad.evaluation.datasets import read_truth
+        from stepvad.formats import read_people
+
+        with terminal.notes_of("stepvad.formats", once=True):
+            clip = read_people(self.poses, format=format, report=report)
+        if self.labels is None:
+            return clip, None
+        abnormal = read_truth(self.labels, clip)
+        return clip.with_length(len(abnormal)), abnormal
 
 
+@dataclass(frozen=True, slots=True)
+class AlertOptions:
+    """The threshold of events: the user's, or that of a camera in the calibration."""
+
+    threshold: Annotated[
+        float | None, Option(help="Event threshold, instead of the calibration's.")
+    ] = None
+    camera: options.CalibratedCamera = None
+
+
+@grouped
 def report(
-    model: ModelFile,
-    poses: PoseFile,
-    output: ReportOutput,
+    model: options.ModelFile,
+    output: Annotated[Path, Option("-o", "--output", help="The report, as .html.")],
     *,
-    threshold: ByHand = None,
-    camera: CalibratedCameraOption = None,
-    labels: LabelsOption = None,
-    events: ReportEventsOption = 20,
-    fps: FpsOption = None,
-    format: FormatOption = "auto",
-    as_json: AsJson = False,
+    alerts: AlertOptions,
+    labelled: LabelledClip,
+    events: Annotated[
+        int,
+        Option(min=0, max=200, help="Number of events to explain and animate, highest peak first."),
+    ] = 20,
+    reading: PoseReading,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write an HTML report of a clip's events: when, who, what was unusual, and how it looked.
 
@@ -367,32 +366,30 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
-    from stepvad.evaluation.datasets import read_truth
+    from stepvad.events import calibration
     from stepvad.files import replacing
-    from stepvad.report.page import ReportedClip, render
-    from stepvad.report.timeline import investigate
+    from stepvad.report import page, timeline
 
-    _check_page(output)
-    detector = load_detector(model)
-    rules, promise = rules_for(model, threshold, camera, detector.model.sha256)
-    with progress_bars() as bars:
-        clip = read_clip(poses, format, bars)
-        rate = clip.rate(fps)
+    terminal.check_output(output, ".html", ".htm")
+    detector = options.load_detector(model)
+    sha256, threshold, camera = detector.model.sha256, alerts.threshold, alerts.camera
+    with terminal.notes_of("stepvad.events.calibration"):
+        rules, promise = calibration.rules_for(model, sha256, threshold=threshold, camera=camera)
+    with terminal.progress_bars() as bars:
+        clip, abnormal = labelled.read(reading.format, bars)
+        rate = clip.rate(reading.fps)
         if threshold is None:
-            warn_of_rates(model, detector.config, [rate], camera)
+            options.warn_of_rates(model, detector.config, [rate], camera)
         clip = replace(clip, fps=rate)
-        abnormal = None if labels is None else read_truth(labels, clip)
-        if abnormal is not None:
-            clip = clip.with_length(len(abnormal))
         scores = detector.score(clip, report=bars)
-        incidents = investigate(detector, clip, scores, rules, most=events, report=bars)
-    page = render(
-        ReportedClip(
+        incidents = timeline.investigate(detector, clip, scores, rules, most=events, report=bars)
+    html = page.render(
+        page.ReportedClip(
             scores=scores,
             fps=rate,
             model=detector.model,
             model_name=model.name,
-            model_sha256=detector.model.sha256,
+            model_sha256=sha256,
             rules=rules,
             threshold=promise,
             incidents=incidents,
@@ -401,94 +398,80 @@ def report(
         )
     )
     with replacing(output) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
-    say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
+        temporary.write_text(html, encoding="utf-8", newline="\n")
+    terminal.say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
     if as_json:
         found = [asdict(incident.event) for incident in incidents]
-        print_json({"report": str(output), "threshold": rules.threshold, "events": found})
+        terminal.print_json({"report": str(output), "threshold": rules.threshold, "events": found})
     else:
         typer.echo(output)
-
-
-def _check_page(output: Path) -> None:
-    """Before the work starts, reject a page that cannot be written."""
-    check_output(output)
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise StepvadError(
-            f"{output}: expected a name that ends in .html",
-            hint="choose a name such as report.html",
-        )
-
-
-OverlayOutput = Annotated[
-    Path,
-    typer.Option("-o", "--output", help="Output video as .mp4, or a directory for stills only."),
-]
-Video = Annotated[
-    Path | None,
-    typer.Option(
-        help="Video or folder of pictures that the poses come from; without it, drawn on black."
-    ),
-]
-StillsOption = Annotated[
-    int, typer.Option(min=0, help="Number of stills to save as .png, at the highest scores.")
-]
-At = Annotated[list[int] | None, typer.Option(min=0, help="Frame to save as .png; repeatable.")]
-OverlayThresholdOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Score at which skeletons are red; defaults to the calibration next to the model, "
-        "or the clip's 99.9 % quantile, but at least 3."
-    ),
-]
-Pixels = Annotated[
-    str | None, typer.Option("--size", help="Size of the black background as WIDTHxHEIGHT.")
-]
-OutputFpsOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.1,
-        max=1000,
-        help="Frames per second; defaults to those of the video or the poses, otherwise 25.",
-    ),
-]
-
-DEFAULT_FPS = 25.0
-"""Frame rate if the user, the video and the clip give none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanvasOptions:
     """Background: a video, or black."""
 
-    video: Video = None
-    size: Pixels = None
-    fps: OutputFpsOption = None
+    video: Annotated[
+        Path | None,
+        Option(
+            help="Video or folder of pictures that the poses come from; without it, drawn on black."
+        ),
+    ] = None
+    size: Annotated[
+        str | None, Option("--size", help="Size of the black background as WIDTHxHEIGHT.")
+    ] = None
+    fps: Annotated[
+        float | None,
+        Option(
+            min=0.1,
+            max=1000,
+            help="Frames per second; defaults to those of the video or the poses, otherwise 25.",
+        ),
+    ] = None
+
+    def pixels(self) -> tuple[int, int] | None:
+        """Width and height of the black canvas, if given."""
+        if self.size is None:
+            return None
+        if self.video is not None or not re.fullmatch("[0-9]+x[0-9]+", self.size):
+            raise StepvadError(
+                f"--size: expected a size like 1280x720, without --video, got {self.size}",
+                hint="drop --size: a video has its own",
+            )
+        width, _, height = self.size.partition("x")
+        return int(width), int(height)
 
 
 @dataclass(frozen=True, slots=True)
-class StillOptions:
-    """Frames to save as images."""
+class FrameOptions:
+    """Frames to draw, and those to save as images."""
 
-    stills: StillsOption = 0
-    at: At = None
-
-
-ON_BLACK, NO_STILLS = CanvasOptions(), StillOptions()
+    frames: options.FramePart = ":"
+    stills: Annotated[
+        int, Option(min=0, help="Number of stills to save as .png, at the highest scores.")
+    ] = 0
+    at: Annotated[list[int] | None, Option(min=0, help="Frame to save as .png; repeatable.")] = None
 
 
 @grouped
 def overlay(
-    model: ModelFile,
-    poses: PoseFile,
-    output: OverlayOutput,
+    model: options.ModelFile,
+    output: Annotated[
+        Path,
+        Option("-o", "--output", help="Output video as .mp4, or a directory for stills only."),
+    ],
     *,
-    canvas: CanvasOptions = ON_BLACK,
-    labels: LabelsOption = None,
-    frames: FramePart = ":",
-    kept: StillOptions = NO_STILLS,
-    threshold: OverlayThresholdOption = None,
-    format: FormatOption = "auto",
+    canvas: CanvasOptions,
+    labelled: LabelledClip,
+    wanted: FrameOptions,
+    threshold: Annotated[
+        float | None,
+        Option(
+            help="Score at which skeletons are red; defaults to the calibration next to the model, "
+            "or the clip's 99.9 % quantile, but at least 3."
+        ),
+    ] = None,
+    format: options.FormatOption = "auto",
 ) -> None:
     """Draw every person in the colour of their score, with a timeline of all scores below.
 
@@ -507,84 +490,53 @@ def overlay(
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
     from stepvad.evaluation import baselines
-    from stepvad.evaluation.datasets import read_truth
     from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
-    from stepvad.video.overlay import Stills, Target, frame_size, write
-    from stepvad.video.source import VideoFile, open_footage
-    from stepvad.video.timeline import ShownFrames, opencv
+    from stepvad.video import source, timeline
 
-    opencv()
-    _check_video(output, kept)
+    timeline.opencv()
+    _check_video(output, wanted)
+    if threshold is not None and not 0 < threshold < float("inf"):
+        raise StepvadError(
+            f"--threshold: expected a number above 0, got {threshold}",
+            hint="0 is the mean of training, and is drawn green",
+        )
     detector = baselines.load(model)
-    source = None if canvas.video is None else open_footage(canvas.video)
-    with progress_bars() as report, notes_of("stepvad.video"):
-        clip = read_clip(poses, format, report)
-        abnormal = None if labels is None else read_truth(labels, clip)
-        if abnormal is not None:
-            clip = clip.with_length(len(abnormal))
-        pixels = frame_size(clip, source, _size(canvas))
-        first, end = frame_range(frames, clip.n_frames)
-        chosen = range(first, end or clip.n_frames)
-        stated = source.fps if isinstance(source, VideoFile) else None
+    video = None if canvas.video is None else source.open_footage(canvas.video)
+    with terminal.progress_bars() as report, terminal.notes_of("stepvad.video"):
+        clip, abnormal = labelled.read(format, report)
+        pixels = overlays.frame_size(clip, video, canvas.pixels())
+        first, end = options.frame_range(wanted.frames, clip.n_frames)
+        frames = range(first, end or clip.n_frames)
+        stated = video.fps if isinstance(video, source.VideoFile) else None
         rate = canvas.fps or stated or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
-        scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
-        shown = ShownFrames(chosen, rate, abnormal)
+
+        # red begins at the threshold: the user's, else the calibrated one, else the clip's own
+        calibrated = None if threshold else options.calibration_of(model)
+        red = threshold if calibrated is None else calibrated.threshold.value
+        scale = overlays.scale_of(scores, red)
+        shown = timeline.ShownFrames(frames, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
-        moments = Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
-        target = Target(output, file_stem(clip.name))
-        write(drawn, target, chosen, moments, video=source, report=report)
-    say(f"red from {scale.red:.3g}: {scale.meaning}")
+        moments = overlays.Stills(wanted.stills, tuple(wanted.at or ())).of(drawn, frames, rate)
+        target = overlays.Target(output, file_stem(clip.name))
+        overlays.write(drawn, target, frames, moments, video=video, report=report)
+    terminal.say(f"red from {scale.red:.3g}: {scale.meaning}")
     for frame in moments:
         typer.echo(target.still(frame))
     if not output.is_dir():
         typer.echo(output)
 
 
-def _check_video(output: Path, kept: StillOptions) -> None:
+def _check_video(output: Path, wanted: FrameOptions) -> None:
     """Before the work starts, reject an output that cannot be written."""
-    if output.is_dir():
-        if not kept.stills and not kept.at:
-            raise StepvadError(
-                f"{output}: expected stills to put into a directory, got none",
-                hint="add --stills 3 or --at 120, or name an .mp4 file",
-            )
-        return
-    check_output(output)
-    if output.suffix.lower() != ".mp4":
-        raise StepvadError(
-            f"{output}: expected a name that ends in .mp4, or a directory that exists",
-            hint="name an .mp4 file, or create the directory first",
-        )
     from stepvad.video.overlay import check_encoder
 
-    check_encoder()
-
-
-def _size(canvas: CanvasOptions) -> PixelSize | None:
-    """The size of the black canvas, if given."""
-    text = canvas.size
-    if text is None:
-        return None
-    if canvas.video is not None or not re.fullmatch("[0-9]+x[0-9]+", text):
+    terminal.check_output(output, ".mp4", or_directory=True)
+    if not output.is_dir():
+        check_encoder()
+    elif not wanted.stills and not wanted.at:
         raise StepvadError(
-            f"--size: expected a size like 1280x720, without --video, got {text}",
-            hint="drop --size: a video has its own",
+            f"{output}: expected stills to put into a directory, got none",
+            hint="add --stills 3 or --at 120, or name an .mp4 file",
         )
-    width, _, height = text.partition("x")
-    return int(width), int(height)
-
-
-def _positive(threshold: float | None) -> float | None:
-    if threshold is not None and not 0 < threshold < float("inf"):
-        raise StepvadError(
-            f"--threshold: expected a number above 0, got {threshold}",
-            hint="0 is the mean of training, and is drawn green",
-        )
-    return threshold
-
-
-def _calibrated(model: Path) -> float | None:
-    made = calibration_of(model)
-    return None if made is None else made.threshold.value

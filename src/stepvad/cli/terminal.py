@@ -12,8 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -22,9 +24,6 @@ from stepvad.files import replacing
 
 if TYPE_CHECKING:
     from stepvad.windows.body import Repairs
-
-ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 FLEET = ("pydantic", "msgpack", "nats", "asyncpg")
 """Libraries of the fleet extra."""
@@ -133,38 +132,43 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def mended_words(counts: Repairs) -> list[str]:
+def local_time(seconds: float | None, unit: str = "seconds") -> str:
+    """A unix time as date and time of this machine, to the second or to another unit."""
+    if seconds is None:
+        return "-"
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", unit)
+
+
+def repair_words(counts: Repairs) -> list[str]:
     """Descriptions of the repairs made from poses to windows."""
-    from dataclasses import asdict
-
-    mended = {name: n for name, n in asdict(counts).items() if n and name != "poses"}
-    return [f"{n:,} {name.replace('_', ' ')}" for name, n in mended.items()]
+    repairs = {name: n for name, n in asdict(counts).items() if n and name != "poses"}
+    return [f"{n:,} {name.replace('_', ' ')}" for name, n in repairs.items()]
 
 
-def check_output(path: Path) -> None:
-    """Before the work starts, reject an output that cannot be written."""
+def check_output(path: Path, *suffixes: str, or_directory: bool = False) -> None:
+    """Before the work starts, reject an output that cannot be written, or has another suffix."""
+    if or_directory and path.is_dir():
+        return
     parent = path.resolve().parent
     if not parent.is_dir() or path.is_dir() or not os.access(parent, os.W_OK):
         raise StepvadError(
             f"{path}: expected a file name in a directory that exists and can be written",
             hint="create the directory first, or choose another name",
         )
-
-
-def check_picture(path: Path) -> None:
-    """Before the work starts, reject a picture that cannot be drawn."""
-    check_matplotlib()
-    check_output(path)
-    if path.suffix.lower() != ".png":
+    if suffixes and path.suffix.lower() not in suffixes:
+        directory = ", or a directory that exists" if or_directory else ""
         raise StepvadError(
-            f"{path}: expected a name that ends in .png", hint="choose a name such as scores.png"
+            f"{path}: expected a name that ends in {' or '.join(suffixes)}{directory}",
+            hint=f"choose a name such as {path.stem}{suffixes[0]}"
+            + (", or create the directory first" if or_directory else ""),
         )
 
 
-def check_matplotlib() -> None:
-    """Raise if matplotlib is not installed."""
+def check_picture(path: Path, *, or_directory: bool = False) -> None:
+    """Before the work starts, reject a picture that cannot be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plot", "plots")
+    check_output(path, ".png", or_directory=or_directory)
 
 
 def check_fleet() -> None:
@@ -187,10 +191,7 @@ def strict_json(value: Any) -> Any:
 @contextmanager
 def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
     """Send the log messages of a part of the library to stderr; with `once`, each kind once."""
-    logger, handler = logging.getLogger(part), logging.StreamHandler()
-    handler.setFormatter(_Note())
-    if once:
-        handler.addFilter(_Once())
+    logger, handler = logging.getLogger(part), _Notes(once)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -201,24 +202,22 @@ def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Note(logging.Formatter):
-    """Formats log messages, with a prefix for warnings."""
+class _Notes(logging.StreamHandler[Any]):
+    """Prints log messages, with a prefix for warnings."""
+
+    def __init__(self, once: bool) -> None:
+        super().__init__()
+        self._once = once
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message, unless one of its wording was printed and one is enough."""
+        wording = str(record.msg)
+        if not self._once or wording not in self._printed:
+            self._printed.add(wording)
+            super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
         """The message, prefixed if it is a warning or worse."""
         text = super().format(record)
         return f"warning: {text}" if record.levelno >= logging.WARNING else text
-
-
-class _Once(logging.Filter):
-    """Lets each kind of message through once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this message's wording is new."""
-        new = str(record.msg) not in self._seen
-        self._seen.add(str(record.msg))
-        return new

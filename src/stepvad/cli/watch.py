@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from stepvad.cli.terminal import AsJson, print_json, say
+from stepvad.cli import options, terminal
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.files import temporary_directory
+from stepvad.site.service import Service
+from stepvad.site.stages import set_up
 
 if TYPE_CHECKING:
     from stepvad.site.settings.sections import SiteSettings
@@ -26,27 +29,26 @@ NEEDED = {"pydantic": "live", "pyarrow": "live", "fastapi": "web", "uvicorn": "w
 
 def watch(
     settings: Annotated[
-        Path | None, typer.Argument(metavar="SITE.toml", help="Settings file of the site.")
+        Path | None, Argument(metavar="SITE.toml", help="Settings file of the site.")
     ] = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Explain and test the settings, then exit.")
+        bool, Option("--check", help="Explain and test the settings, then exit.")
     ] = False,
     send_test: Annotated[
-        bool, typer.Option("--send-test", help="With --check: also send people a test message.")
+        bool, Option("--send-test", help="With --check: also send people a test message.")
     ] = False,
     model: Annotated[
-        str | None,
-        typer.Option(help="Go back to this model that the site has learned, from `inspect`."),
+        str | None, Option(help="Go back to this model that the site has learned, from `inspect`.")
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Watch a bundled scene; needs no settings and no camera.")
+        bool, Option("--demo", help="Watch a bundled scene; needs no settings and no camera.")
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(help="With --demo: port of the web page; defaults to 8080 or a free port."),
+        Option(help="With --demo: port of the web page; defaults to 8080 or a free port."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Watch cameras (run a site) and report events when someone moves abnormally.
 
@@ -80,17 +82,16 @@ def watch(
         )
     if settings is None:
         raise typer.Exit(_demo(port))
+    from stepvad.site.settings.file import load
+
     if model is not None:
         from stepvad.site.learning.versions import Versions
-        from stepvad.site.settings.file import load
 
         Versions(load(settings).data).use(model)
-        say(f"the site uses {model} from its next start on")
+        terminal.say(f"the site uses {model} from its next start on")
     if check:
         _check(settings, send_test=send_test, as_json=as_json)
         return
-    from stepvad.site.settings.file import load
-
     raise typer.Exit(_run(load(settings), settings))
 
 
@@ -106,7 +107,9 @@ def _demo(port: int | None) -> int:
     from stepvad.site.intake.demo import settings
 
     with temporary_directory() as data:
-        say("synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it")
+        terminal.say(
+            "synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it"
+        )
         usual = DEMO_PORT if _is_free(DEMO_PORT) else 0
         return _run(settings(data, usual if port is None else port))
 
@@ -115,9 +118,7 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
     """Run a site until SIGTERM or Ctrl-C; with a file, its page can change its settings."""
     from stepvad.site.app import Site, exclusive_lock
     from stepvad.site.learning.learner import start_process
-    from stepvad.site.service import Service
     from stepvad.site.settings.live import SettingsEditor
-    from stepvad.site.stages import set_up
     from stepvad.web.app import serve_page
 
     def run(service: Service) -> list[str]:
@@ -151,7 +152,7 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
             typer.echo(line)
     if as_json:
         states = (line.partition(": ") for line in lines)
-        print_json([{"state": state, "what": what} for state, _, what in states])
+        terminal.print_json([{"state": state, "what": what} for state, _, what in states])
     if any(line.startswith("failed: ") for line in lines):
         raise typer.Exit(1)
 
