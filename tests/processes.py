@@ -1,16 +1,25 @@
-"""What tests of several rooms ask about processes that they started."""
+"""Processes that tests start, forked or at work without end, and files that nobody may open.
+
+It imports fast: others start from it.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Self
 
-import pytest
+from stepvad.errors import DataError
+from stepvad.files import replacing
 
-from tests.pages import ROOT
+ROOT = Path(__file__).parents[1]
 
 FORKING = """
 import os, sys
@@ -74,4 +83,71 @@ def wait_until_nobody_is_left(group: int) -> None:
         except ProcessLookupError:
             return
         time.sleep(0.05)
-    pytest.fail("processes outlive the sweep that started them")
+    raise AssertionError("processes outlive the sweep that started them")
+
+
+LIMIT_S = 40.0
+"""Most seconds for what takes a few, however busy the machine is."""
+
+
+def begin(task: tuple[str, str]) -> None:
+    """Work that takes minutes, that hangs, or that fails once another task has begun."""
+    place, word = task
+    begun = Path(place) / "begun"
+    if word == "fail":
+        wait_for(begun)
+        raise DataError("expected patience, got none")
+    with replacing(Path(place) / "scores") as temporary:
+        temporary.write_text("personal")
+        begun.touch()
+        while True:
+            try:
+                time.sleep(300)
+            except KeyboardInterrupt:
+                if word != "hang":
+                    raise
+
+
+def answer(word: str) -> str:
+    """Work of which one part answers, and the other does not."""
+    if word != "at once":
+        time.sleep(300)
+    return word
+
+
+def hang(pipe: Connection) -> None:
+    """Work of a worker that reads nothing."""
+    time.sleep(300)
+
+
+def receive_and_hang(pipe: Connection) -> None:
+    """Work of a worker that answers nothing."""
+    pipe.recv()
+    time.sleep(300)
+
+
+def leave(pipe: Connection) -> None:
+    """Work of a worker that ends at once."""
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+REASON = "No such device or address"
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Opening it fails with ENXIO; in the end it is back, and must not have been written to."""
+    away = path.with_name(f"{path.name}.away")
+    path.rename(away)
+    os.mknod(path, stat.S_IFSOCK | 0o600)  # can be replaced, but not opened
+    try:
+        yield
+        assert path.is_socket(), "the file was overwritten, deleted or set aside"
+    finally:
+        away.replace(path)

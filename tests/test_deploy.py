@@ -1,4 +1,4 @@
-"""The files to install a site with: what their tools say, and that they fit together."""
+"""Files to install a site with: unit, images, compose; and that they start what they say."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 import stepvad
 from stepvad.codec import decode
+from stepvad.evaluation.walkers import make_clips
 from stepvad.events.record import MarkMessage
 from stepvad.site.checking import check
 from stepvad.site.intake import demo
 from stepvad.site.intake.status import LiveStatus
+from stepvad.site.learning.versions import Versions
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks.mqtt import MARKS
 from stepvad.site.stages import Health, StageHealth
+from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.metrics import render
 from tests.pages import ROOT
+from tests.requirements import extras, python_of
+from tests.site.learning.recorded import record_clips
+from tests.video.servers import free_port
 
 DEPLOY = ROOT / "deploy"
 CONFIG = DEPLOY / ".compose-lint.yml"
@@ -284,3 +295,208 @@ def test_frigate_and_the_site_share_a_camera_and_a_broker() -> None:
         (source,) = frigate["cameras"][camera.name]["ffmpeg"]["inputs"]
         assert urlsplit(source["path"]).path == parts.path
     assert frigate["record"]["enabled"]
+
+
+PACKAGES = "/opt/stepvad/lib/python3.12/site-packages"
+WITHIN_S = 90.0
+
+
+@dataclass(frozen=True)
+class Container:
+    """A service of a compose file, as a directory that stands for its file system."""
+
+    compose: Path
+    name: str
+    root: Path
+    ports: dict[int, int]
+    """Of this machine, by the port in the containers."""
+
+    @property
+    def service(self) -> dict[str, Any]:
+        facts = yaml.safe_load(self.compose.read_text("utf-8"))
+        found: dict[str, Any] = facts["services"][self.name]
+        return found
+
+    def mount(self) -> None:
+        """Files are copied and translated, volumes and secrets made; a missing file is an error."""
+        for volume in self.service["volumes"]:
+            source, target = volume.split(":")[:2]
+            place = self.inside(target)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if source.startswith("."):
+                place.write_text(self.translated((self.compose.parent / source).read_text("utf-8")))
+            else:
+                place.mkdir(mode=0o700)
+        for secret in self.service.get("secrets", []):
+            place = self.inside(f"/run/secrets/{secret}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"a-secret-called-{secret}\n")
+            place.chmod(0o600)
+
+    def inside(self, path: str) -> Path:
+        return self.root / path.removeprefix("/")
+
+    def translated(self, text: str) -> str:
+        text = text.replace(PACKAGES, str(ROOT / "src"))
+        text = re.sub(
+            r"(?<![\w.}])/(data|etc/stepvad|run/secrets|mosquitto/data)\b", rf"{self.root}/\1", text
+        )
+        text = re.sub(
+            r'^host = "mosquitto"$',
+            f'host = "127.0.0.1"\nport = {self.ports[1883]}',
+            text,
+            flags=re.M,
+        )
+        text = re.sub(r'^host = "0.0.0.0".*$', f"port = {self.ports[8080]}", text, flags=re.M)
+        return re.sub(
+            "^listener 1883$", f"user root\nlistener {self.ports[1883]} 127.0.0.1", text, flags=re.M
+        )
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[Path]:
+        """The command until the block ends; its log."""
+        log = self.root / f"{self.name}.log"
+        kept = os.environ | {"STEPVAD_CACHE": str(self.inside("/cache"))}
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [*command], cwd=self.root, stdout=file, stderr=file, env=kept
+            )
+        try:
+            yield log
+            assert process.poll() is None, log.read_text("utf-8")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def is_healthy(self) -> bool:
+        """What its health check says, asked at the port of this machine."""
+        words = [
+            word.replace(":8080", f":{self.ports[8080]}")
+            for word in self.service["healthcheck"]["test"]
+        ]
+        assert words[:2] == ["CMD", "python"]
+        done = subprocess.run([sys.executable, *words[2:]], capture_output=True, timeout=30)
+        return done.returncode == 0
+
+
+def command_of_the_image() -> list[str]:
+    """ENTRYPOINT and CMD of the Dockerfile."""
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    found = [re.search(rf"^{word} (\[.*\])$", text, re.MULTILINE) for word in ("ENTRYPOINT", "CMD")]
+    return [word for one in found if one for word in json.loads(one[1])]
+
+
+def first_message(topic: str, port: int, log: Path) -> dict[str, Any]:
+    """The next message about a topic."""
+    heard: list[bytes] = []
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = lambda *words: heard.append(words[2].payload)
+    client.connect("127.0.0.1", port)
+    client.subscribe(topic)
+    client.loop_start()
+    try:
+        wait(lambda: heard, log)
+    finally:
+        client.loop_stop()
+        client.disconnect()
+    found: dict[str, Any] = json.loads(heard[0])
+    return found
+
+
+def wait(happened: Any, log: Path) -> None:
+    late = time.monotonic() + WITHIN_S
+    while not happened():
+        assert time.monotonic() < late, log.read_text("utf-8")
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mosquitto") is None, reason="no Mosquitto")
+@pytest.mark.parametrize("where", [".", "single-site"])
+def test_a_site_starts_as_shipped_and_raises_an_event_over_its_broker(
+    where: str, tmp_path: Path
+) -> None:
+    compose = DEPLOY / where / "compose.yaml"
+    ports = {1883: free_port(), 8080: free_port()}
+    broker = Container(compose, "mosquitto", tmp_path / "broker", ports)
+    site = Container(compose, "stepvad", tmp_path / "site", ports)
+    broker.mount()
+    site.mount()
+    program, *words = command_of_the_image()
+    assert program == "stepvad"
+    words = [site.translated(word) for word in words]
+    python = python_of("stepvad", tmp_path / "image")
+    config = str(broker.inside("/mosquitto/config/mosquitto.conf"))
+    with (
+        broker.running("mosquitto", "-c", config, "-v") as broker_log,
+        site.running(str(python), "-m", "stepvad", *words) as log,
+    ):
+        wait(site.is_healthy, log)
+        event = first_message("stepvad/events", ports[1883], broker_log)
+    assert event["after"]["camera"] == "demo"
+    assert (site.inside("/data") / "events.db").is_file()
+
+
+LEARN = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from stepvad.config import Config
+from stepvad.site.settings.file import load
+from stepvad.site.learning import rounds
+
+small = replace(Config.footage(), fps=25.0, width=32, sigma_width=16, max_steps=40, K=24)
+rounds.config_for = lambda settings, poses: small
+rounds.fit(load(Path(sys.argv[1])))
+"""
+"""A round of learning, with a training of seconds."""
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """A program, in the environment of an image and not in that of the tests."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [*map(str, words)], env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize("image", [*extras()])
+def test_an_image_has_its_packages_and_no_others(image: str, tmp_path: Path) -> None:
+    done = run(
+        python_of(image, tmp_path / "image"),
+        "-c",
+        "import json, sys\n"
+        "from importlib.util import find_spec\n"
+        "import stepvad\n"
+        "names = ('torch', 'nats', 'paho', 'apprise', 'av', 'fastapi', 'pytest', 'matplotlib')\n"
+        "print(json.dumps([stepvad.__file__] + [name for name in names if find_spec(name)]))",
+    )
+    assert done.returncode == 0, done.stderr
+    own, *found = json.loads(done.stdout)
+    assert Path(own).is_relative_to(ROOT / "src")
+    more = {"stepvad": {"torch", "apprise"}, "stepvad-fleet": {"nats"}}
+    assert {*found} == {"paho", "av", "fastapi"} | more[image]
+
+
+def test_a_site_in_its_image_learns_from_its_recordings(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text('data = "data"\n[[cameras]]\nname = "yard"\nurl = "demo:"\nrate = 25.0\n')
+    data = load(path).data
+    Store(data / FILE_NAME).close()
+    walks = [clip for clip, _ in make_clips(6, seed=3, seconds=6.0, anomalies=False)]
+    record_clips(data, "yard", walks)
+    python = python_of("stepvad", tmp_path / "image")
+    done = run(python, "-c", LEARN, path)
+    assert done.returncode == 0, done.stderr
+    learned = Versions(data).current
+    assert learned is not None
+    assert learned.fitted.poses > 0
+
+
+def test_the_image_of_a_fleet_says_what_fitting_needs(tmp_path: Path) -> None:
+    python = python_of("stepvad-fleet", tmp_path / "image")
+    (tmp_path / "poses").mkdir()
+    done = run(python, "-m", "stepvad", "fit", tmp_path / "poses")
+    assert done.returncode == 1
+    assert "fit needs the train extra" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import pkgutil
 import re
 import runpy
@@ -579,3 +580,33 @@ def test_the_moving_picture_is_what_its_study_draws() -> None:
     with Image.open(DOCS / "images" / "demo.webp") as film:
         assert getattr(film, "n_frames", 1) == study.LAST - study.FIRST + 1
     assert (DOCS / "images" / "demo.webp").stat().st_size < 2e6
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def notebook(path: Path) -> Any:
+    nbformat = pytest.importorskip("nbformat")  # takes seconds
+    return nbformat.read(path, 4)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_output_of_a_notebook_is_committed(path: Path) -> None:
+    cells = [cell for cell in notebook(path).cells if cell.cell_type == "code"]
+    assert cells
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    if path.stem == "your-own-video" and not {"STEPVAD_VIDEO", "STEPVAD_NETWORKS"} <= {*os.environ}:
+        pytest.skip("needs STEPVAD_VIDEO, a path, and STEPVAD_NETWORKS, options of extract")
+    nbclient = pytest.importorskip("nbclient")
+    found = notebook(path)
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(found, timeout=300, resources=where).execute()
+    printed = [o for cell in found.cells for o in cell.get("outputs", [])]
+    assert [one for one in printed if one.get("name") == "stderr"] == []
+    assert sum("image/png" in one.get("data", {}) for one in printed) >= 2

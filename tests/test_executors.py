@@ -28,9 +28,8 @@ from stepvad.evaluation.protocol import FrameView
 from stepvad.evaluation.runs import SweepPlace, sweep
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.executors import Executor
-from tests.endless_work import LIMIT_S, answer, wait_for
 from tests.pages import ROOT
-from tests.processes import wait_until_nobody_is_left
+from tests.processes import LIMIT_S, answer, wait_for, wait_until_nobody_is_left
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the ray extra")
@@ -265,7 +264,7 @@ def test_what_cannot_run_is_refused_before_any_work(
 PROGRAM = """
 import sys
 from stepvad import executors
-from tests.endless_work import begin
+from tests.processes import begin
 tasks = [(sys.argv[1], word) for word in sys.argv[2:]]
 list(executors.run(begin, tasks, jobs=2, executor="processes"))
 """

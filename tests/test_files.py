@@ -29,7 +29,7 @@ from stepvad.files import (
     replacing,
     temporary_directory,
 )
-from tests.unreadable import REASON, unreadable
+from tests.processes import REASON, unreadable
 
 
 def mode(path: Path) -> int:

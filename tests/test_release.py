@@ -19,8 +19,8 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from tests.images import extras as images_of_a_release
 from tests.pages import ROOT
+from tests.requirements import extras as images_of_a_release
 
 yaml = pytest.importorskip("yaml")
 GITHUB = ROOT / ".github"

@@ -20,8 +20,8 @@ from unittest.mock import patch
 import pytest
 
 from tests.fleet.servers import PROGRAM, PostgresServer
-from tests.images import python_of
 from tests.pages import ROOT
+from tests.requirements import python_of
 from tests.video.servers import free_port, wait_until
 
 yaml = pytest.importorskip("yaml")

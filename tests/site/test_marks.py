@@ -31,9 +31,9 @@ from stepvad.site.models import Models
 from stepvad.site.recorder import packed
 from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
+from tests.processes import unreadable
 from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, write_site
-from tests.unreadable import unreadable
 
 CAMERA = '[[cameras]]\nname = "door"\nurl = "demo:"\n'
 

@@ -34,7 +34,7 @@ from stepvad.video.extract import (
 )
 from stepvad.video.source import Image, footage_digest, open_footage
 from stepvad.windows.runs import cut
-from tests.unreadable import REASON, unreadable
+from tests.processes import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,
     broken,

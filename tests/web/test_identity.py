@@ -30,7 +30,7 @@ from stepvad.web.identity import (
     Token,
 )
 from tests.fleet.servers import small_disk
-from tests.unreadable import unreadable
+from tests.processes import unreadable
 from tests.web.people import with_people
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site
 

@@ -1,7 +1,8 @@
-"""Queues between cameras and scores: order, shedding, and workers that die."""
+"""Queues between cameras and scores: time slots, order, shedding, workers that die, the load."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -11,6 +12,9 @@ import pytest
 from stepvad.people import People, no_boxes
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
+from stepvad.site.intake.load import FrameLoad, Load, LoadState, of_frames
+from stepvad.site.intake.status import LiveStatus
+from stepvad.site.intake.time_slots import JUMP_S, PlayPace, TimeOrder, TimeSlots
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
 
@@ -205,3 +209,146 @@ def test_a_frame_given_back_to_a_full_queue_is_shed_with_its_buffer(queues: Fram
     queues.give_back(taken)
     assert pool.lend_freed() == (0,)
     assert [one.number for one in queues.take(99, 0)] == [1, 2, 3, 4]
+
+
+def test_slots_go_by_the_time_of_the_stream_not_by_when_frames_arrive() -> None:
+    slots = TimeSlots(10)
+    late = [0.0, 0.11, 0.9, 0.91, 0.92, 0.93]  # a burst after a pause of the network
+    assert [slots.place(500 + 0.1 * i, at) for i, at in enumerate(late)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_faster_stream_gives_each_slot_away_once() -> None:
+    slots = TimeSlots(10)
+    placed = [slots.place(i / 25, i / 25) for i in range(100)]
+    given = [slot for slot in placed if slot is not None]
+    assert given == [*range(given[-1] + 1)]
+    assert given[-1] in (39, 40)
+
+
+def test_without_times_the_clock_counts() -> None:
+    slots = TimeSlots(10)
+    assert [slots.place(None, t) for t in (7.0, 7.1, 7.31)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0, -1.5, 6.0])
+def test_a_stream_whose_time_jumps_goes_on_where_it_was(jump: float) -> None:
+    slots = TimeSlots(10)
+    times = [100.0 + 0.1 * i + (jump if i >= 20 else 0) for i in range(40)]
+    assert [slots.place(t, 0.1 * i) for i, t in enumerate(times)] == [*range(40)]
+
+
+def test_a_first_frame_without_a_time_changes_nothing() -> None:
+    slots = TimeSlots(10)
+    assert [slots.place(t, 0.1 * i) for i, t in enumerate([None, 50.1, 50.2])] == [0, 1, 2]
+
+
+def test_a_frame_in_disorder_is_skipped_and_the_others_stay() -> None:
+    slots = TimeSlots(10)
+    assert [slots.place(t, t) for t in (0.0, 0.2, 0.1, 0.3)] == [0, 2, None, 3]
+
+
+def played(times: list[float], *, rate: float = 25.0, slower_s: float = 0.0) -> list[float]:
+    """When frames with these timestamps are due, if each takes that long to decode."""
+    pace, clock, due = PlayPace(rate), 1000.0, []
+    for pts in times:
+        clock += slower_s
+        due.append(pace.due(pts, clock))
+        clock = max(clock, due[-1])
+    return [round(at - 1000.0, 3) for at in due]
+
+
+def test_a_file_is_played_at_its_own_pace() -> None:
+    assert played([7.0, 7.04, 7.08, 9.0, 9.0 + JUMP_S]) == [0.0, 0.04, 0.08, 2.0, 2.0 + JUMP_S]
+
+
+@pytest.mark.parametrize("jump", [95443.0, -95443.0, JUMP_S + 0.1, -1.5])
+def test_a_file_whose_timestamps_jump_goes_on_where_it_was(jump: float) -> None:
+    times = [0.04 * i + (jump if i >= 2 else 0.0) for i in range(5)]
+    assert played(times) == [0.0, 0.04, 0.08, 0.12, 0.16]
+
+
+def test_a_file_that_decodes_slowly_catches_up() -> None:
+    assert played([0.0, 0.04, 0.08, 3.0], slower_s=0.5) == [0.5, 0.54, 0.58, 3.5]
+
+
+def test_frames_twice_and_out_of_order_come_once_and_in_order() -> None:
+    rng = random.Random(4)
+    numbers = [*range(400)]
+    for at in rng.sample(range(394), 20):  # late by up to five
+        numbers.insert(at + rng.randint(1, 5), numbers.pop(at))
+    for at in rng.sample(range(400), 20):
+        numbers.insert(at, numbers[at])
+    order: TimeOrder[int] = TimeOrder()
+    released = [item for n in numbers for item in order.push(n, n)] + order.flush()
+    assert released == [*range(400)]
+    assert order.dropped == 20
+
+
+def test_what_never_comes_is_waited_for_a_little_and_counted_if_it_comes_later() -> None:
+    order: TimeOrder[int] = TimeOrder()
+    released = [[*order.push(n, n)] for n in (0, 2, 3, 4, 5, 6, 7, 8, 1)]
+    assert released == [[0], [], [], [], [], [], [2, 3, 4, 5, 6, 7], [8], []]
+    assert order.dropped == 1
+
+
+def loaded(scored: int, shed: int, *, seconds: int = 12, rate: float = 10.0) -> Load:
+    load = FrameLoad()
+    for second in range(seconds):
+        load.add(float(second), scored=scored, shed=shed)
+    return load.view(float(seconds), rate=rate, blind=0.5)
+
+
+@pytest.mark.parametrize(
+    ("scored", "shed", "state", "words"),
+    [
+        (10, 0, "ok", ""),
+        (9, 1, "ok", ""),
+        (7, 3, "overloaded", "overloaded: 3 of 10 frames left out"),
+        (5, 5, "overloaded", "overloaded: 1 of 2 frames left out"),
+        (2, 8, "not watching", "not watching: 4 of 5 frames left out"),
+        (0, 10, "not watching", "not watching: all frames left out"),
+    ],
+)
+def test_the_share_left_out_decides(scored: int, shed: int, state: LoadState, words: str) -> None:
+    found = loaded(scored, shed)
+    assert (found.state, found.words) == (state, words)
+
+
+def test_frames_beyond_the_rate_are_no_loss() -> None:
+    assert loaded(10, 15).state == "ok"  # a camera of 25 frames a second, 10 asked for
+
+
+def test_a_slow_camera_is_not_overloaded() -> None:
+    assert loaded(5, 0) == Load()
+
+
+def test_nothing_is_said_in_the_first_seconds_and_old_frames_are_forgotten() -> None:
+    load = FrameLoad()
+    load.add(0.0, shed=10)
+    assert load.view(1.0, rate=10, blind=0.5) == Load()
+    assert load.view(5.0, rate=10, blind=0.5).state == "not watching"
+    assert load.view(20.0, rate=10, blind=0.5) == Load()
+
+
+def test_shares_are_said_as_people_say_them() -> None:
+    said = [of_frames(share) for share in (0.34, 0.66, 0.75, 0.81, 0.9, 0.97, 1.0)]
+    assert said == [
+        *("1 of 3 frames", "2 of 3 frames", "3 of 4 frames", "4 of 5 frames", "9 of 10 frames"),
+        *("nearly all frames", "all frames"),
+    ]
+
+
+def test_a_camera_that_is_lost_is_not_overloaded_and_starts_afresh() -> None:
+    now = [0.0]
+    status = LiveStatus(lambda: now[0])
+    status.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
+    status.state("yard", "online", "", 0.0)
+    for second in range(8):
+        now[0] = float(second)
+        status.count("yard", "shed", 8)
+        status.count("yard", "scored", 2)
+    assert status.snapshot().cameras[0].load.state == "not watching"
+    status.state("yard", "offline", "the stream ended", 8.0)
+    assert status.snapshot().cameras[0].load == Load()
+    status.state("yard", "online", "", 9.0)
+    assert status.snapshot().cameras[0].load == Load()

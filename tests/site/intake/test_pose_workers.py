@@ -1,4 +1,4 @@
-"""Pose workers that die or hang with images of the site in their hands."""
+"""Pose workers: they follow people by their last poses, die and hang with images in hand."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from stepvad.site.settings.sections import PoseSettings
 from stepvad.video.source import Image
 from tests.site.intake.pools import grey, running, write
 from tests.site.sites import video_camera, write_networks, write_site
+from tests.video.graphs import yolox_of_bright
 from tests.video.servers import SLOWER, wait_until
 
 
@@ -128,3 +129,94 @@ def test_frames_of_a_worker_that_fails_are_read_by_the_next_and_freed_once(
     assert sorted([*freed, *pool.lend_freed()]) == [0, 1, 2, 3]
     assert not pool.is_open
     assert queues.too_early == 0, "a worker might still read what is given back"
+
+
+BRIGHT, DARK = (np.full((64, 64, 3), grey, np.uint8) for grey in (255, 0))
+
+
+def seen_frame(
+    number: int,
+    camera: str = "left",
+    *,
+    connection: int = 0,
+    side: int = 64,
+    pool: BufferPool | None = None,
+) -> QueuedFrame:
+    image = BRIGHT if number < 3 else DARK
+    return QueuedFrame(
+        camera=camera,
+        number=number,
+        connection=connection,
+        wall0=0.0,
+        slot=number,
+        arrived=100 + number / 10,
+        size=(side, side),
+        image=None if pool is None else write(pool, number, image),
+    )
+
+
+def at_left(x: float) -> People:
+    joints = np.linspace([x, 10], [x + 10, 50], 17, dtype=np.float32)[None]
+    boxes = Boxes(np.array([[x, 10, x + 10, 50]], np.float32), np.array([0.9], np.float32))
+    return People(boxes, joints, np.full((1, 17), 0.9, np.float32))
+
+
+def middle(last: LastPoses) -> list[float]:
+    """The middle of the only pose."""
+    (corners,) = last.corners.tolist()
+    return [(corners[0] + corners[2]) / 2, (corners[1] + corners[3]) / 2]
+
+
+def test_every_camera_has_last_poses_of_its_own() -> None:
+    followers = CameraFollowers(["left", "right"])
+    for number in range(2):
+        followers.update(seen_frame(number), at_left(20))
+    assert middle(followers.last_poses(seen_frame(2))) == pytest.approx([25, 30])
+    assert len(followers.last_poses(seen_frame(2, "right"))) == 0
+    assert len(followers.last_poses(seen_frame(2, connection=1))) == 0
+    assert len(followers.last_poses(seen_frame(2, side=128))) == 0
+    assert len(followers.last_poses(seen_frame(13))) == 0
+
+
+def test_a_frame_that_is_finished_late_does_not_move_people_back() -> None:
+    followers = CameraFollowers(["left"])
+    for number, x in ((0, 20), (1, 21), (3, 23), (2, 22)):
+        followers.update(seen_frame(number), at_left(x))
+    assert middle(followers.last_poses(seen_frame(4))) == pytest.approx([28, 30])
+
+
+@contextmanager
+def following(directory: Path, *, follow: bool) -> Iterator[FrameQueues]:
+    """Queues that a pose worker serves, which detects a person in bright pictures."""
+    networks = write_networks(directory)
+    cell = [0.0, 0.0, float(np.log(3)), float(np.log(4)), 0.95, 0.95]
+    yolox_of_bright(directory / "yolox_tiny.onnx", 36, cell)
+    settings = load(write_site(directory, video_camera("left", directory), networks))
+    status = LiveStatus()
+    status.camera("left", rate=10.0, threshold=1.0, model="m", zones={})
+    queues = FrameQueues(["left"], status)
+    followers = CameraFollowers(["left"] if follow else ())
+    states = CameraStates(status, queues)
+    shared = followers, PlaceDrawings(settings, status)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
+    with running(worker.process):
+        yield queues
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_worker_finds_a_person_again_whom_the_detector_loses(
+    tmp_path: Path, *, follow: bool
+) -> None:
+    found: list[list[bool]] = []
+    pool = BufferPool(6, BRIGHT.nbytes)
+    with following(tmp_path, follow=follow) as queues:
+        for number in range(6):
+            queues.put(seen_frame(number, pool=pool))
+            until = time.monotonic() + 30 * SLOWER
+            while not (items := queues.next(0.2)) and time.monotonic() < until:
+                pass
+            ((_, item),) = items
+            assert isinstance(item, QueuedFrame)
+            assert item.people is not None
+            found.append(item.people.boxes.followed.tolist())
+    assert found == [[False]] * 3 + [[True] if follow else []] * 3

@@ -21,9 +21,9 @@ from stepvad.site.learning.rounds import (
     newest,
     spans_of,
 )
+from tests.processes import unreadable
 from tests.site.learning.recorded import BEGIN, name_of, record_clips
 from tests.site.records import record
-from tests.unreadable import unreadable
 
 
 def clip(n: int = 100, *, every: int = 1, fps: float = 10.0) -> Clip:

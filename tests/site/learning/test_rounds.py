@@ -24,9 +24,9 @@ from stepvad.site.recorder import RECORDINGS, packed
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
+from tests.processes import unreadable
 from tests.site.learning.recorded import BEGIN, record_clips
 from tests.site.records import record
-from tests.unreadable import unreadable
 
 SITE = """
 [[cameras]]

@@ -35,10 +35,10 @@ from stepvad.site.notify.words import Notice, NoticeWords
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
+from tests.processes import REASON, unreadable
 from tests.site.receivers import start, stop, web_server
 from tests.site.records import record
 from tests.site.sites import Running, one_person, pose_camera, write_site
-from tests.unreadable import REASON, unreadable
 from tests.video.servers import wait_until
 
 DAY = time.mktime((2026, 3, 2, 0, 0, 0, 0, 0, -1))

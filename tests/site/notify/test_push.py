@@ -29,8 +29,8 @@ from stepvad.site.notify.push import (
     payload,
 )
 from stepvad.site.notify.words import Notice
+from tests.processes import REASON, unreadable
 from tests.site.notify.pushes import Browser, PushService, push_service, unpadded
-from tests.unreadable import REASON, unreadable
 
 NOTICE = Notice(
     "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"

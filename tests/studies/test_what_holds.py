@@ -9,7 +9,7 @@ import pytest
 
 from studies.what_holds import SETS, Claim, ClaimFigure, read_claims
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 ABOVE, BELOW, OPEN = "+1.0 (+0.5 to +1.5)", "-1.0 (-1.5 to -0.5)", "+0.1 (-0.5 to +0.7)"
 HERE_ALONE = 5
 """Figures that no other page has."""
