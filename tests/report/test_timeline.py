@@ -60,7 +60,7 @@ def test_a_long_clip_of_many_is_light() -> None:
 
 
 def test_scores_stay_inside_and_the_threshold_is_where_it_says() -> None:
-    scale = PlotScale.of(np.array([-2.0, 90.0], np.float32), 100, 4.0)
+    scale = PlotScale.fitting(np.array([-2.0, 90.0], np.float32), 100, 4.0)
     assert scale.high == pytest.approx(20.0)
     assert scale.y(90.0) == 0
     assert scale.y(-50.0) == HEIGHT

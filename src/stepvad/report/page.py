@@ -26,12 +26,6 @@ from stepvad.report import plots, timeline
 from stepvad.report.timeline import Incident
 from stepvad.video.timeline import clock
 
-SHA256_SHOWN = 12
-"""Digits of the model's digest to show."""
-MOST_SCALES = 3
-"""Maximum number of noise scales to list."""
-MOST_TRACKS = 6
-"""Maximum number of tracks of an event to list."""
 SCORE = (
     "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
     "the poses: 0 is usual, higher is stranger."
@@ -133,25 +127,22 @@ def _summary(reported: ReportedClip) -> str:
     """One-sentence summary of the report."""
     if not reported.incidents:
         return f"No event in {_duration(reported.watched_s)} of footage."
-    found = (
-        f"{_count(len(reported.incidents), 'event')} in {_duration(reported.watched_s)} of footage"
-    )
+    events, length = _count(len(reported.incidents), "event"), _duration(reported.watched_s)
     top = max(reported.incidents, key=lambda incident: incident.event.peak)
     which = "It" if len(reported.incidents) == 1 else f"The most unusual, event {top.number},"
     peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
-    return f"{found}. {which} has its peak score of {peak}."
+    return f"{events} in {length} of footage. {which} has its peak score of {peak}."
 
 
 def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Clip, threshold and model, as terms and descriptions."""
     people = len(np.unique(reported.scores.windows.track_id))
-    n_frames = (
-        f"{reported.scores.n_frames - reported.first_frame:,} frames at {reported.fps:g} a second"
-    )
-    yield "Clip", f"{n_frames}, {_count(people, 'track')} with scores"
+    frames = f"{reported.scores.n_frames - reported.first_frame:,} frames"
+    tracks = f"{_count(people, 'track')} with scores"
+    yield "Clip", f"{frames} at {reported.fps:g} a second, {tracks}"
     yield "Threshold", f"{_number(reported.rules.threshold)}, {_promise(reported)}"
     config, origin = reported.model.config, reported.model.origin
-    sha256 = f"sha256 <code>{reported.model_sha256[:SHA256_SHOWN]}</code>"
+    sha256 = f"sha256 <code>{reported.model_sha256[:12]}</code>"
     settings = [
         f"windows of {config.T} frames ({config.T / reported.fps:.2g} s)",
         _count(config.K, "component"),
@@ -164,7 +155,7 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
 
 
 def _promise(reported: ReportedClip) -> str:
-    """What the threshold promises, and the definition of an event."""
+    """The promise of the threshold, and the definition of an event."""
     if reported.threshold is None:
         words = "chosen by hand, which promises nothing about false events"
     else:
@@ -212,13 +203,13 @@ def _entry(mark: str, words: str) -> str:
 
 
 def _reading(reported: ReportedClip) -> str:
-    """How to read the timeline: the meaning of scores, downsampling and clipping."""
+    """A guide to the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = reported.scores.n_frames, reported.scores.windows
     said = [JOINED if reported.model.views else SCORE]
     if n_frames > timeline.BINS:
         each_s = n_frames / timeline.BINS / reported.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
-    high = timeline.PlotScale.of(windows.A, n_frames, reported.rules.threshold).high
+    high = timeline.PlotScale.fitting(windows.A, n_frames, reported.rules.threshold).high
     if len(windows) and windows.A.max() > high:
         said.append(f"Scores above {_number(high)} are drawn at the upper edge.")
     return " ".join(said)
@@ -258,7 +249,8 @@ def _said(explained: ExplainedPeak) -> list[str]:
     """Phrases for what is unusual, one per finding."""
     if not explained.findings:
         return ["No single part of the body stands out"]
-    return [escape(_sentence(finding.says)) for finding in explained.findings]
+    said = [finding.says for finding in explained.findings]
+    return [escape(words[:1].upper() + words[1:]) for words in said]
 
 
 def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedClip) -> str:
@@ -286,10 +278,8 @@ def _words(explained: ExplainedPeak, reported: ReportedClip) -> Iterator[str]:
         if finding is None:
             yield words
             continue
-        first, last = (
-            _time(finding.first_frame / reported.fps),
-            _time(finding.last_frame / reported.fps),
-        )
+        ends = finding.first_frame, finding.last_frame
+        first, last = (_time(frame / reported.fps) for frame in ends)
         when = first if first == last else f"{first}{DASH}{last}"
         yield f'{words} <span class="small">{when}</span>'
 
@@ -312,36 +302,22 @@ def _parts(peak: Explanation) -> str:
 def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
     if not peak.views:
-        yield "Deciding noise scale", _scales(peak, reported.model.config.sigmas.tolist())
-    yield (
-        "Confidence of poses",
-        (
-            f"{peak.confidence:.2f}: it lowers {_number(peak.energy)} to {_number(peak.score)}"
-            if peak.confidence < 1
-            else "1.00: it leaves the score unchanged"
-        ),
-    )
-    yield (
-        "Nearest normal motion",
-        (
-            (
-                f"would score {_number(peak.base)}"
-                if peak.views
-                else f"scores {_number(peak.ghost_energy)} instead of {_number(peak.energy)}"
-            )
-            + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
-        ),
-    )
-
-
-def _scales(peak: Explanation, sigmas: list[float]) -> str:
-    """The noise scales that decided."""
-    if len(peak.scales) > MOST_SCALES:
-        return f"{len(peak.scales)} of {len(sigmas)} together"
-    return ", ".join(
-        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
-        for sigma in peak.scales
-    )
+        sigmas = reported.model.config.sigmas.tolist()
+        n = len(sigmas)
+        each = [
+            f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {n} from fine to coarse"
+            for sigma in peak.scales
+        ]
+        several = f"{len(each)} of {n} together"
+        yield "Deciding noise scale", several if len(each) > 3 else ", ".join(each)
+    lowered = f"{peak.confidence:.2f}: it lowers {_number(peak.energy)} to {_number(peak.score)}"
+    unchanged = "1.00: it leaves the score unchanged"
+    yield "Confidence of poses", lowered if peak.confidence < 1 else unchanged
+    scores = f"scores {_number(peak.ghost_energy)} instead of {_number(peak.energy)}"
+    if peak.views:
+        scores = f"would score {_number(peak.base)}"
+    still = "" if peak.ghost_is_normal else ", which is still outside the normal range"
+    yield "Nearest normal motion", scores + still
 
 
 def _list(pairs: Iterator[tuple[str, str]]) -> str:
@@ -353,7 +329,7 @@ def _who(event: Event) -> str:
     others = [track for track in event.tracks if track != event.peak_track]
     if not others:
         return f"track {event.peak_track}"
-    if len(others) >= MOST_TRACKS:
+    if len(others) >= 6:  # too many to list
         return f"tracks {event.peak_track} and {len(others)} others"
     return f"tracks {', '.join(map(str, [event.peak_track, *others]))}"
 
@@ -382,19 +358,14 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-STILLS = 6
-"""Frames in a film strip."""
 LARGEST_DOT = 0.055
 """Dot radius of the joint that contributes most, relative to the width of the view."""
 
 
 def strip(motion: Motion, fps: float) -> str:
     """Render a few frames side by side; works without scripts and in print."""
-    shown = np.unique(np.linspace(0, len(motion.observed) - 1, STILLS).round().astype(np.int64))
+    # six frames, joints of the person and of the nearest normal motion, (6, 2V, 2)
+    shown = np.unique(np.linspace(0, len(motion.observed) - 1, 6).round().astype(np.int64))
     both = np.concatenate([motion.observed[shown], motion.ghost[shown]], axis=1)
     low, high = both.min(axis=1), both.max(axis=1)
     size = max(int(ROOM * (high - low).max()), 1)

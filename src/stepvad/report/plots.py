@@ -52,17 +52,20 @@ def open_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-INCHES = (7.2, 4.2)
-BEYOND = 1.15
-"""Upper end of the x axis, as a multiple of the threshold."""
-
-
 def draw_calibration(calibration: Calibration, path: Path) -> None:
-    """Write the plot as PNG."""
-    drawn = new_figure(*INCHES)
+    """Write a PNG: false events an hour over thresholds, counted and promised."""
+    drawn = new_figure(7.2, 4.2)
     axes = drawn.add_subplot()
     _draw_counts(axes, calibration)
-    _draw_promise(axes, calibration)
+    # the promised rate, with lines to both axes
+    threshold = calibration.threshold
+    bottom, left = axes.get_ylim()[0], axes.get_xlim()[0]
+    x, y = threshold.value, threshold.alerts_per_hour
+    axes.plot([left, x, x], [y, y, bottom], color=VERMILION, linestyle=":")
+    axes.set_xlim(left=left)
+    promise = f"at most {y:g} per hour, {100 * threshold.confidence:g} % sure"
+    label = f"threshold {x:.2f}: {promise}"
+    axes.plot(x, y, marker="o", color=VERMILION, linestyle="none", label=label)
     axes.set_yscale("log")
     axes.set_xlabel("threshold")
     axes.set_ylabel("false events per hour of a camera")
@@ -72,9 +75,10 @@ def draw_calibration(calibration: Calibration, path: Path) -> None:
 
 
 def _draw_counts(axes: Axes, calibration: Calibration) -> None:
+    """Draw the events of all cameras at every level, and the tail beyond the highest."""
     first, *others = calibration.counted.values()
     counted = first.joined(others)
-    seen = counted.totals > 0
+    seen = counted.totals > 0  # a logarithmic axis has no zero
     axes.step(
         counted.levels[seen],
         counted.totals[seen] / counted.total_hours,
@@ -82,33 +86,12 @@ def _draw_counts(axes: Axes, calibration: Calibration) -> None:
         color=BLACK,
         label=f"counted in {counted.total_hours:.3g} hours",
     )
-    top = BEYOND * max(calibration.threshold.value, counted.levels[-1])
+    top = 1.15 * max(calibration.threshold.value, counted.levels[-1])
     beyond, low, middle, high = rates_beyond(counted, top)
     axes.plot(beyond, middle, color=BLUE, label="its tail, continued (95 %)")
     axes.fill_between(beyond, low, high, color=BLUE, alpha=0.2, linewidth=0)
     floor = min(calibration.threshold.alerts_per_hour, 1 / counted.total_hours) / 10
     axes.set_ylim(bottom=floor, top=2 * float(np.max(counted.totals)) / counted.total_hours)
-
-
-def _draw_promise(axes: Axes, calibration: Calibration) -> None:
-    threshold = calibration.threshold
-    bottom, left = axes.get_ylim()[0], axes.get_xlim()[0]
-    at = (threshold.value, threshold.alerts_per_hour)
-    axes.plot([left, at[0], at[0]], [at[1], at[1], bottom], color=VERMILION, linestyle=":")
-    axes.set_xlim(left=left)
-    axes.plot(
-        threshold.value,
-        threshold.alerts_per_hour,
-        marker="o",
-        color=VERMILION,
-        linestyle="none",
-        label=f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} per hour, "
-        f"{100 * threshold.confidence:g} % sure",
-    )
-
-
-PERSON_COLOUR = "#999999"
-WORST_COLOUR = BLUE
 
 
 def draw_timeline(
@@ -119,17 +102,14 @@ def draw_timeline(
     axes = figure.add_subplot()
     for number, (frame, score) in enumerate(person_scores(scores.windows, scores.T)):
         label = "one person" if number == 0 else None
-        axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
-    axes.plot(scores.frames, color=WORST_COLOUR, linewidth=1.6, label="worst person")
+        axes.plot(frame, score, color="#999999", linewidth=0.8, label=label)
+    axes.plot(scores.frames, color=BLUE, linewidth=1.6, label="worst person")
     if abnormal is not None:
         for number, (first, end) in enumerate(true_runs(abnormal)):
             label = "true anomaly" if number == 0 else None
             axes.axvspan(first, end - 1, color=TRUTH, alpha=0.2, linewidth=0, label=label)
-    axes.set(
-        xlabel="frame",
-        ylabel="anomaly score A(x)",
-        xlim=(0, max(scores.n_frames - 1, 1)),
-    )
+    last = max(scores.n_frames - 1, 1)
+    axes.set(xlabel="frame", ylabel="anomaly score A(x)", xlim=(0, last))
     axes.set_title(title or scores.clip, loc="left", parse_math=False)
     open_axes(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")

@@ -21,15 +21,12 @@ from stepvad.skeletons import COCO17, LEFT_SHOULDER, RIGHT_SHOULDER, Skeleton
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEFT_COLOUR = plots.BLUE
-RIGHT_COLOUR = plots.VERMILION
+SIDES = {"left": plots.BLUE, "right": plots.VERMILION}
 MIDDLE_COLOUR = "#555555"
 """Colours of the body's sides, distinguishable for colour-blind readers."""
 PANEL_INCHES = 1.05
 PANEL_HEIGHT = 1.25
-"""In widths of a panel, as are the two below."""
-FEET = 0.95
-"""Distance of the feet from the top of the panel."""
+"""In widths of a panel, as is the next."""
 BODY = 0.73
 """Height of the tallest pose of a strip."""
 
@@ -72,69 +69,52 @@ def _draw_pose(axes: Axes, strip: PersonStrip, row: int, column: int, skeleton: 
     """Draw one pose in its panel, the feet of everybody at the same height."""
     from matplotlib.collections import LineCollection
 
-    pose, feet = strip.poses[column], row * PANEL_HEIGHT + FEET
-    tall = max(float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max()), 1.0)
+    pose, middle, feet = strip.poses[column], column + 0.5, row * PANEL_HEIGHT + 0.95
     seen, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]
+    # from pixels to the sheet: one scale for the strip, the feet of each pose on one line, (V, 2)
+    tall = max(float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max()), 1.0)
     origin = np.array([seen[:, 0].mean(), seen[:, 1].max()])
-    points = (seen - origin) * (BODY / tall) + (column + 0.5, feet)
-    bones = [[*bone] for bone in skeleton.bones]
-    sure = [float(np.clip(np.nan_to_num(confidence[ends].min()), 0.15, 1)) for ends in bones]
-    colours = [(_colour(skeleton, bone), a) for bone, a in zip(skeleton.bones, sure, strict=True)]
-    lines = [points[ends] for ends in bones]
+    points = (seen - origin) * (BODY / tall) + (middle, feet)
+    # bones in the colour of their side, faint where a joint is uncertain
+    lines, colours = [], []
+    for bone in map(list, skeleton.bones):
+        own = {skeleton.joints[end].partition("_")[0] for end in bone} & SIDES.keys()
+        colour = SIDES[own.pop()] if len(own) == 1 else MIDDLE_COLOUR
+        lines.append(points[bone])
+        colours.append((colour, float(np.clip(np.nan_to_num(confidence[bone].min()), 0.15, 1))))
     axes.add_collection(
         LineCollection(lines, colors=colours, linewidths=1.6, capstyle="projecting"),
         autolim=False,
     )
-    _draw_arrow(axes, _direction_of(strip, column) / tall, (column + 0.5, feet + 0.14 * BODY))
+    # an arrow for somebody who moves from the pose before to the one after, in body heights
+    ends = [strip.poses[max(column - 1, 0)], strip.poses[column : column + 2][-1]]
+    before, after = strip.track.keypoints[ends].mean(axis=1, dtype=np.float64)
+    way = (after - before) / tall
+    if np.abs(way).max() > 0.1:
+        x, y = 0.35 * BODY * way / np.linalg.norm(way)
+        axes.annotate(
+            "",
+            xy=(middle + x, feet + 0.14 * BODY + y / 3),
+            xytext=(middle, feet + 0.14 * BODY),
+            arrowprops={"arrowstyle": "->", "color": MIDDLE_COLOUR},
+        )
     number = f"{strip.track.frames[pose]}"
-    axes.text(column + 0.5, feet - 1.12 * BODY, number, ha="center", size=6, color=MIDDLE_COLOUR)
-
-
-def _direction_of(strip: PersonStrip, column: int) -> NDArray[np.float64]:
-    """Where the person goes between the poses before and after this one, in pixels."""
-    before, after = strip.poses[max(column - 1, 0)], strip.poses[column : column + 2][-1]
-    before_xy, after_xy = strip.track.keypoints[[before, after]].mean(axis=1, dtype=np.float64)
-    return after_xy - before_xy
-
-
-def _draw_arrow(axes: Axes, way: NDArray[np.float64], start: tuple[float, float]) -> None:
-    """Draw the direction of somebody who moves, `way` in heights of the person."""
-    if np.abs(way).max() <= 0.1:
-        return
-    x, y = 0.35 * BODY * way / np.linalg.norm(way)
-    axes.annotate(
-        "",
-        xy=(start[0] + x, start[1] + y / 3),
-        xytext=start,
-        arrowprops={"arrowstyle": "->", "color": MIDDLE_COLOUR},
-    )
-
-
-def _colour(skeleton: Skeleton, bone: tuple[int, int]) -> str:
-    sides = {skeleton.joints[end].partition("_")[0] for end in bone}
-    if "left" in sides and "right" not in sides:
-        return LEFT_COLOUR
-    return RIGHT_COLOUR if "right" in sides and "left" not in sides else MIDDLE_COLOUR
+    axes.text(middle, feet - 1.12 * BODY, number, ha="center", size=6, color=MIDDLE_COLOUR)
 
 
 SHOWN_MOMENTS = 5
 """Frames of a film strip, from the first to the last of the window."""
 GHOST = "#8CC4EC"
-OBSERVED = "#333333"
 HEAT = plots.VERMILION
 """Joints that raise the score; dot size shows by how much, without relying on colour."""
 LARGEST_DOT = 170.0
 """Dot area of the joint that contributes most, in square points."""
-STRIP_INCHES = 2.5
 NOSE = COCO17.joints.index("nose")
-WRAPPED = 108
-"""Line width of the title in characters."""
 
 
 def draw_explanations(explanations: Sequence[Explanation], path: Path) -> None:
     """Write a PNG with a film strip per window, its title above and its body parts beside it."""
-    height = (STRIP_INCHES + 0.75) * len(explanations) + 0.3
-    figure = plots.new_figure(1.62 * SHOWN_MOMENTS + 2.6, height)
+    figure = plots.new_figure(1.62 * SHOWN_MOMENTS + 2.6, 3.25 * len(explanations) + 0.3)
     rows = np.atleast_1d(np.array(figure.subfigures(len(explanations), 1), dtype=object))
     for row, explanation in zip(rows, explanations, strict=True):
         grid = row.subplots(1, SHOWN_MOMENTS + 1, width_ratios=[1.0] * SHOWN_MOMENTS + [1.25])
@@ -155,7 +135,7 @@ def title(explanation: Explanation) -> str:
     where = f"{explanation.clip}, track {explanation.track}: score {explanation.score:.1f}"
     if explanation.views:
         where = f"{where} ({explanation.share_words})"
-    return textwrap.fill(f"{where}. {said[0].upper()}{said[1:]}", WRAPPED)
+    return textwrap.fill(f"{where}. {said[0].upper()}{said[1:]}", 108)
 
 
 def shown_frames(n: int) -> NDArray[np.int64]:
@@ -165,6 +145,7 @@ def shown_frames(n: int) -> NDArray[np.int64]:
 
 def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
     """Draw frames centred on the person, all on one scale."""
+    # every pose about its own centre, (T, V, 2), all of them in one square
     shown = shown_frames(len(explanation.frames))
     centres = explanation.observed.mean(axis=1, keepdims=True)  # (T, 1, 2)
     observed, ghost = explanation.observed - centres, explanation.ghost - centres
@@ -177,10 +158,10 @@ def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
         axes.set_axis_off()
     for axes, t in zip(panels, shown, strict=False):
         _draw_bones(axes, ghost[t], explanation, colour=GHOST, wide=5.0)
-        _draw_bones(axes, observed[t], explanation, colour=OBSERVED, wide=1.6)
-        raising = np.clip(explanation.contributions[t] / largest, 0, 1)
+        _draw_bones(axes, observed[t], explanation, colour="#333333", wide=1.6)
+        # a dot on each joint that raises the score, its area in proportion
         across, down = observed[t].T
-        dots = LARGEST_DOT * raising
+        dots = LARGEST_DOT * np.clip(explanation.contributions[t] / largest, 0, 1)
         axes.scatter(across, down, dots, color=HEAT, zorder=3, linewidths=0, clip_on=False)
         axes.set(
             xlim=(middle[0] - half, middle[0] + half),
@@ -220,7 +201,7 @@ def _draw_parts(axes: Axes, explanation: Explanation) -> None:
     axes.set_title("share of the score", fontsize="medium")
 
 
-SHOULDERS = [COCO17.joints.index("left_shoulder"), COCO17.joints.index("right_shoulder")]
+SHOULDERS = [LEFT_SHOULDER, RIGHT_SHOULDER]
 HIPS = [COCO17.joints.index("left_hip"), COCO17.joints.index("right_hip")]
 SHOWN = round(2.4 * FPS)
 """Frames in a strip."""
@@ -233,26 +214,27 @@ def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[PersonStrip
     Among the candidates of `rounds` rounds of events, the strip seen most from the side is chosen.
     """
     n_clips = rounds * len(EVENTS)
-    found = [*_normal(n_clips, seed, columns), *_abnormal(n_clips, seed, columns)]
-    best = {strip.title: strip for strip in sorted(found, key=_breadth, reverse=True)}
-    return [best[title] for title in TITLES if title in best]
-
-
-def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
-    """Yield the first frames of the event of each clip's first person."""
+    found = [*_normal(n_clips, seed, columns)]
+    # the first frames of the event of each clip's first person
     for clip, truth in make_clips(n_clips, seed=seed, anomalies=True):
         for track in clip.tracks:
             acts = np.flatnonzero(truth.abnormal[track.frames])
             if track.id == 1 and len(acts) > SHOWN // 2:
                 (event,) = truth.classes
-                yield _strip(event, track, acts[:SHOWN], columns)
+                found.append(_strip(event, track, acts[:SHOWN], columns))
+    # the shoulders of people seen from the side appear narrow
+    best = {strip.title: strip for strip in sorted(found, key=_breadth, reverse=True)}
+    return [best[title] for title in TITLES if title in best]
 
 
 def _normal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
     """Yield the fastest and slowest moments of people in training clips."""
     for clip, _ in make_clips(n_clips, seed=seed):
         for track in clip.tracks:
-            way = _way(track)
+            # the way of the hips over one strip from each pose, in heights of the person
+            hips = track.keypoints[:, HIPS].mean(axis=1, dtype=np.float64)
+            tall = np.ptp(track.keypoints[..., 1], axis=1)[:-SHOWN]
+            way = np.linalg.norm(hips[SHOWN:] - hips[:-SHOWN], axis=1) / tall
             for title, fits, start in (
                 ("walk", way > 1, np.argmax(np.append(way, 0))),
                 ("stand", way < 0.05, np.argmin(np.append(way, 1))),
@@ -265,13 +247,6 @@ def _strip(title: str, track: Track, poses: NDArray[np.int64], columns: int) -> 
     chosen = np.zeros(len(track), dtype=np.bool_)
     chosen[poses] = True
     return PersonStrip(title, track, spread(chosen, columns))
-
-
-def _way(track: Track) -> NDArray[np.float64]:
-    """Distance of the hips over one strip from each pose, in heights of the person."""
-    hips = track.keypoints[:, HIPS].mean(axis=1, dtype=np.float64)
-    tall = np.ptp(track.keypoints[..., 1], axis=1)[:-SHOWN]
-    return np.linalg.norm(hips[SHOWN:] - hips[:-SHOWN], axis=1) / tall
 
 
 def _breadth(strip: PersonStrip) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import Progress, Report, silent
-from stepvad.events.rules import Event, Rules, events_in
+from stepvad.events.rules import Event, Rules, find_events
 from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.model.scoring import Scores, WindowScores, true_runs
 from stepvad.poses import Clip
@@ -46,7 +46,7 @@ def investigate(
     of footage takes no more memory than its scores.
     """
     fps = clip.rate()
-    found = events_in(scores.windows, fps, rules, clip)
+    found = find_events(clip, scores, rules)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]
     for done, n in enumerate(sorted(highest), start=1):
@@ -90,9 +90,11 @@ def downsample(windows: WindowScores, n_frames: int, *, bins: int = BINS) -> Lin
     A line breaks where a person has no score for one or more frames.
     """
     bins = max(min(bins, n_frames), 1)
+    # the windows of one person after another, each in time, and the bin of each, (N,)
     order = np.lexsort((windows.frame, windows.track_id))
     track, frame, A = windows.track_id[order], windows.frame[order], windows.A[order]
     place = frame * bins // max(n_frames, 1)
+    # a point begins with each person, after each gap, and with each bin
     broken = np.ones(len(A), dtype=np.bool_)
     broken[1:] = (np.diff(track) != 0) | (np.diff(frame) != 1)
     starts = broken.copy()
@@ -111,7 +113,7 @@ class PlotScale:
     high: float
 
     @classmethod
-    def of(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> PlotScale:
+    def fitting(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> PlotScale:
         """A scale that fits all scores except those far above the threshold."""
         highest = float(scores.max()) if len(scores) else 0.0
         lowest = float(scores.min()) if len(scores) else 0.0
@@ -139,7 +141,7 @@ def draw(
 ) -> str:
     """Render the timeline as SVG."""
     lines = downsample(windows, n_frames)
-    scale = PlotScale.of(lines.score, n_frames, threshold)
+    scale = PlotScale.fitting(lines.score, n_frames, threshold)
     below = HEIGHT + (LANE + 4 if abnormal is not None else 0)
     people = len(np.unique(windows.track_id))
     return "\n".join(
@@ -147,9 +149,11 @@ def draw(
             f'<svg class="timeline" width="100%" height="{below + 22:g}" role="img" '
             f'aria-label="Scores of {people} people over {clock(n_frames / fps, tenths=False)}; '
             f'{len(incidents)} events">',
-            *_bands(incidents, scale, fps),
+            # from the back to the front, then what is below and above the plot
+            *(_band(*_reach(incident, scale, fps), "band", 0, HEIGHT) for incident in incidents),
             _plot(lines, incidents, scale, fps),
-            *_levels(scale, threshold),
+            *_level(scale, 0.0, "zero", "0"),  # the mean of training
+            *_level(scale, threshold, "threshold", f"{threshold:.3g}"),
             *(_lane(abnormal, scale) if abnormal is not None else ()),
             *_times(scale, n_frames / fps, below),
             *_numbers(incidents, scale, fps),
@@ -158,14 +162,12 @@ def draw(
     )
 
 
-def _bands(incidents: Sequence[Incident], scale: PlotScale, fps: float) -> Iterator[str]:
-    """Events as shaded intervals."""
-    for incident in incidents:
-        left, right = _reach(incident, scale, fps)
-        yield (
-            f'<rect class="band" x="{left:.2f}%" y="0" width="{right - left:.2f}%" '
-            f'height="{HEIGHT:g}"/>'
-        )
+def _band(left: float, right: float, kind: str, top: float, height: float) -> str:
+    """A shaded interval."""
+    return (
+        f'<rect class="{kind}" x="{left:.2f}%" y="{top:g}" width="{right - left:.2f}%" '
+        f'height="{height:g}"/>'
+    )
 
 
 def _reach(incident: Incident, scale: PlotScale, fps: float) -> tuple[float, float]:
@@ -176,7 +178,7 @@ def _reach(incident: Incident, scale: PlotScale, fps: float) -> tuple[float, flo
 
 def _plot(lines: Lines, incidents: Sequence[Incident], scale: PlotScale, fps: float) -> str:
     """All people as thin lines; the tracks of an event are emphasised while it lasts."""
-    inside = np.zeros(len(lines.place), dtype=np.bool_)
+    inside = np.zeros(len(lines.place), dtype=np.bool_)  # points of people with an event, (n,)
     for incident in incidents:
         event = incident.event
         first, last = (
@@ -195,6 +197,7 @@ def _plot(lines: Lines, incidents: Sequence[Incident], scale: PlotScale, fps: fl
 def _path(lines: Lines, scale: PlotScale, kept: NDArray[np.bool_] | None = None) -> str:
     """SVG path through the points kept; an isolated point becomes a short stroke."""
     rows = np.arange(len(lines.place)) if kept is None else np.flatnonzero(kept)
+    # a line also begins after a point that was left out
     begins = lines.begins[rows] | (np.diff(rows, prepend=-2) != 1)
     width = 10 * BINS / lines.bins
     x = ((lines.place[rows] + 0.5) * width).round().astype(np.int64).tolist()
@@ -208,23 +211,18 @@ def _path(lines: Lines, scale: PlotScale, kept: NDArray[np.bool_] | None = None)
     return "".join(parts)
 
 
-def _levels(scale: PlotScale, threshold: float) -> Iterator[str]:
-    """Lines at score 0, the training mean, and at the threshold."""
-    for score, name, words in ((0.0, "zero", "0"), (threshold, "threshold", f"{threshold:.3g}")):
-        y = scale.y(score)
-        yield f'<line class="{name}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield f'<text class="{name}" x="2" y="{y - 3:.1f}">{words}</text>'
+def _level(scale: PlotScale, score: float, name: str, words: str) -> Iterator[str]:
+    """A line at a score."""
+    y = scale.y(score)
+    yield f'<line class="{name}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+    yield f'<text class="{name}" x="2" y="{y - 3:.1f}">{words}</text>'
 
 
 def _lane(abnormal: NDArray[np.bool_], scale: PlotScale) -> Iterator[str]:
     """Frames labelled abnormal, below the plot."""
     yield f'<rect class="lane" x="0" y="{HEIGHT + 4:g}" width="100%" height="{LANE:g}"/>'
     for first, end in true_runs(abnormal):
-        left, right = scale.x(first), scale.x(end)
-        yield (
-            f'<rect class="truth" x="{left:.2f}%" y="{HEIGHT + 4:g}" '
-            f'width="{right - left:.2f}%" height="{LANE:g}"/>'
-        )
+        yield _band(scale.x(first), scale.x(end), "truth", HEIGHT + 4, LANE)
 
 
 def _times(scale: PlotScale, seconds: float, top: float) -> Iterator[str]:
