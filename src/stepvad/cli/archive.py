@@ -6,14 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, Typer
 
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.executors import Executor
 
-archive = typer.Typer(name="archive", no_args_is_help=True, help="Score stored poses.")
+archive = Typer(name="archive", no_args_is_help=True, help="Score stored poses.")
 
 
 @archive.callback()
@@ -39,7 +37,7 @@ class ShardOptions:
 
 
 @archive.command(no_args_is_help=True)
-@grouped
+@options.grouped
 def score(
     poses: Annotated[str, Argument(help="Poses: a directory, a file or a URL.")],
     output: Annotated[str, Option("-o", "--output", help="Output for the scores: a path or URL.")],
@@ -67,7 +65,7 @@ def score(
             summary = scoring.score(poses, output, model, chosen, report=report)
     except KeyboardInterrupt:
         terminal.say("interrupted: finished scores are kept; repeat the command to resume")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
     if as_json:
         terminal.print_json(asdict(summary))
     else:
@@ -79,4 +77,4 @@ def score(
     for name, reason in summary.failed.items():
         terminal.say(f"failed: {name}: {reason}")
     if summary.failed:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -6,11 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
@@ -52,7 +50,7 @@ class ProtocolOptions:
     ] = None
 
 
-@grouped
+@options.grouped
 def evaluate(
     model: options.ModelFile,
     data: Annotated[
@@ -230,4 +228,4 @@ def walkers(
         write_dataset(
             directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
         )
-    typer.echo(directory)
+    echo(directory)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import getpass
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from stepvad.cli import options, terminal
-from stepvad.cli.options import SITE_DATA, grouped
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.accounts import Accounts
 
 if TYPE_CHECKING:
     from stepvad.events.record import Deleted, Mark
+    from stepvad.site.store.events import Store
     from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 COMMAND = "command line"
@@ -31,7 +31,7 @@ LISTED = 20
 LONGEST = 60
 """Characters of a description in a table."""
 
-events = typer.Typer(
+events = Typer(
     name="events",
     no_args_is_help=True,
     help="Manage the events of a site: list, export, mark, delete.",
@@ -61,10 +61,10 @@ class EventFilter:
 
 
 @events.command("list")
-@grouped
+@options.grouped
 def list_(
     *,
-    data: SiteData = SITE_DATA,
+    data: SiteData = options.SITE_DATA,
     wanted: EventFilter,
     id: Annotated[str | None, Option(help="Show everything about this event.")] = None,
     limit: Annotated[
@@ -90,7 +90,6 @@ def list_(
         stepvad events list --camera yard --since 7d -o week.csv
     """
     from stepvad.events.record import event_facts
-    from stepvad.site.store.events import open_store
 
     if id is not None:
         _show(data, id, as_json=as_json)
@@ -147,7 +146,6 @@ def _show(data: Path, id: str, *, as_json: bool) -> None:
     """Print everything about one event."""
     from stepvad.codec import to_plain
     from stepvad.events.record import event_facts
-    from stepvad.site.store.events import open_store
 
     with open_store(data) as store:
         record = store.event(id)
@@ -176,7 +174,7 @@ def _show(data: Path, id: str, *, as_json: bool) -> None:
 class EventPlace:
     """A site or fleet that stores events."""
 
-    data: SiteData = SITE_DATA
+    data: SiteData = options.SITE_DATA
     fleet: Annotated[
         Path | None,
         Option("--fleet", metavar="FLEET.toml", help="Use the database of a fleet instead."),
@@ -210,7 +208,7 @@ class Deletion:
 
 
 @events.command()
-@grouped
+@options.grouped
 def delete(*, place: EventPlace, wanted: Deletion, yes: options.Yes = False) -> None:
     """Permanently delete events with their poses, explanations and pending messages.
 
@@ -256,8 +254,6 @@ def delete(*, place: EventPlace, wanted: Deletion, yes: options.Yes = False) -> 
 def _delete_from_site(
     data: Path, wanted: Deletion, since: float | None, until: float | None
 ) -> Deleted:
-    from stepvad.site.store.events import open_store
-
     with open_store(data) as store:
         known = store.stored().cameras
         if wanted.camera is not None and wanted.camera not in known:
@@ -277,10 +273,9 @@ def _delete_from_site(
 def _delete_from_fleet(
     fleet: Path, wanted: Deletion, since: float | None, until: float | None
 ) -> Deleted:
-    terminal.check_fleet()
+    settings = options.load_fleet(fleet)
     from stepvad.fleet.events import service
     from stepvad.fleet.events.wanted import Wanted
-    from stepvad.fleet.settings import load
 
     site, camera = Wanted.parts(wanted.camera)
     chosen = Wanted(
@@ -292,9 +287,7 @@ def _delete_from_fleet(
         ends_after=since,
         ids=wanted.ids or None,
     )
-    deleting = service.delete(
-        load(fleet), chosen, include_open=bool(wanted.ids), scrub=wanted.scrub
-    )
+    deleting = service.delete(settings, chosen, include_open=bool(wanted.ids), scrub=wanted.scrub)
     return asyncio.run(deleting)
 
 
@@ -302,7 +295,7 @@ def _delete_from_fleet(
 def backup(
     file: Annotated[Path, Argument(help="Backup file to write.")],
     *,
-    data: SiteData = SITE_DATA,
+    data: SiteData = options.SITE_DATA,
 ) -> None:
     """Back up the event store to one file, while the site runs.
 
@@ -310,8 +303,6 @@ def backup(
 
         stepvad events backup /mnt/backup/events.db
     """
-    from stepvad.site.store.events import open_store
-
     terminal.check_output(file)
     with open_store(data) as store:
         store.backup(file)
@@ -323,7 +314,7 @@ def backup(
 def restore(
     file: Annotated[Path, Argument(help="Backup file, written by `events backup`.")],
     *,
-    data: SiteData = SITE_DATA,
+    data: SiteData = options.SITE_DATA,
     yes: options.Yes = False,
 ) -> None:
     """Replace the event store with a backup. Stop the site first.
@@ -347,7 +338,7 @@ def restore(
 
 
 @events.command()
-@grouped
+@options.grouped
 def mark(
     id: Annotated[str, Argument(help="Event id.")],
     *,
@@ -375,17 +366,14 @@ def mark(
     """
     judged: Mark | None = "right" if right else "normal" if normal else None
     if place.fleet is None:
-        from stepvad.site.store.events import open_store
-
         with open_store(place.data) as store:
             store.mark(id, judged, time.time(), COMMAND)
         audit(place.data, "marked event", f"{id}: {judged or 'taken back'}")
     else:
-        terminal.check_fleet()
+        settings = options.load_fleet(place.fleet)
         from stepvad.fleet.events import service
-        from stepvad.fleet.settings import load
 
-        asyncio.run(service.mark(load(place.fleet), id, judged, COMMAND))
+        asyncio.run(service.mark(settings, id, judged, COMMAND))
     words = {"normal": "marked as normal", "right": "marked as a right alert"}
     terminal.say(f"{id} is {'no longer marked' if judged is None else words[judged]}")
 
@@ -413,7 +401,6 @@ def resend(
     A running site sends them within seconds, a stopped one when it starts.
     """
     from stepvad.site.settings.file import data_of
-    from stepvad.site.store.events import open_store
 
     if ids and all:
         raise ConfigError("resend: expected ids of messages or --all, got both")
@@ -435,8 +422,6 @@ def resend(
 
 
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
-    from stepvad.site.store.events import open_store
-
     with open_store(data) as store:
         messages: list[OutboxMessage | DeadLetter] = [*store.outbox.dead_letters(sink)]
         messages += store.outbox.waiting(sink, MOST)
@@ -470,6 +455,13 @@ def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
         "tries": tries,
         "error": one.error,
     }
+
+
+def open_store(data: Path) -> AbstractContextManager[Store]:
+    """The events of a site, opened; imported here to keep --help fast."""
+    from stepvad.site.store import events
+
+    return events.open_store(data)
 
 
 def unix_user() -> str:

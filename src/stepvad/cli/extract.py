@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.config import PoseDevice, PoseRuntime
 from stepvad.video import models as library
 
@@ -108,7 +106,7 @@ class VideoOptions:
     ] = None
 
 
-@grouped
+@options.grouped
 def extract(
     output: Annotated[
         Path, Option("-o", "--output", help="Output directory; one .parquet file per video.")
@@ -174,7 +172,7 @@ def extract(
         raise errors[-1]
     if any(outcome.state == "unfinished" for outcome in outcomes):
         terminal.say("stopped; repeat the command to resume")
-        raise typer.Exit(130)
+        raise Exit(130)
 
 
 def _print(outcomes: list[RecordingOutcome], *, as_json: bool) -> None:

@@ -8,19 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
+import stepvad
 from stepvad.cli import options, terminal
-from stepvad.cli.options import PoseReading, grouped
 from stepvad.config import Config, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.detector import Detector
     from stepvad.evaluation.baselines import DistanceDetector, Fitted
     from stepvad.formats import PoseSummary
-    from stepvad.poses import Clip
 
 METHODS: dict[Method, str] = {
     "step": "STEP: score matching in PC-space",
@@ -63,7 +60,7 @@ def convert(
         )
     counts = {"clips": 0, "poses": 0}
 
-    def counted(clips: Iterator[Clip]) -> Iterator[Clip]:
+    def counted(clips: Iterator[stepvad.Clip]) -> Iterator[stepvad.Clip]:
         for clip in clips:
             counts["clips"] += 1
             counts["poses"] += clip.n_poses
@@ -75,10 +72,10 @@ def convert(
     if as_json:
         terminal.print_json({"target": str(target), **counts})
     else:
-        typer.echo(f"{target}: {counts['clips']:,} clips, {counts['poses']:,} poses")
+        echo(f"{target}: {counts['clips']:,} clips, {counts['poses']:,} poses")
 
 
-def _write(clips: Iterator[Clip], target: Path) -> None:
+def _write(clips: Iterator[stepvad.Clip], target: Path) -> None:
     from stepvad.formats import write_clip, write_clips
 
     if target.suffix.lower() != ".json":
@@ -93,14 +90,14 @@ def _write(clips: Iterator[Clip], target: Path) -> None:
     write_clip(first, target)
 
 
-@grouped
+@options.grouped
 def inspect(
     path: Annotated[Path, Argument(help="A model file, a pose file, or a directory.")],
     *,
     drift: Annotated[
         Path | None, Option(help="Recent normal footage, to test for drift since the calibration.")
     ] = None,
-    reading: PoseReading,
+    reading: options.PoseReading,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a file contains, or a site: a model's settings, the people in pose files.
@@ -138,7 +135,7 @@ def _print(facts: object, sentences: list[str], *, as_json: bool) -> None:
         terminal.print_json(facts)
         return
     for sentence in sentences:
-        typer.echo(sentence)
+        echo(sentence)
 
 
 def _inspect_model(path: Path, *, as_json: bool) -> None:
@@ -194,16 +191,18 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
     terminal.print_table("\nFiles", ("file", "bytes"), rows_of_files)
     but = " except edges, in the drawings of places" if found.has_drawings else ""
-    typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
-    typer.echo("anonymous, and are deleted after the days in the settings.")
+    echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
+    echo("anonymous, and are deleted after the days in the settings.")
     for one in learned:
         made = terminal.local_time(one.made, "minutes")
-        typer.echo(f"\nLearned model {one.name}{', in use' if one.is_current else ''}: made {made}")
-        typer.echo(f"  {one.changed}")
-        typer.echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
+        echo(f"\nLearned model {one.name}{', in use' if one.is_current else ''}: made {made}")
+        echo(f"  {one.changed}")
+        echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
 
 
-def _inspect_drift(model: Path, recent: Path, reading: PoseReading, *, as_json: bool) -> None:
+def _inspect_drift(
+    model: Path, recent: Path, reading: options.PoseReading, *, as_json: bool
+) -> None:
     from stepvad.events import calibration
 
     with terminal.notes_of("stepvad.events.calibration"):
@@ -224,13 +223,12 @@ def _inspect_drift(model: Path, recent: Path, reading: PoseReading, *, as_json: 
     whose = f"{checked.blocks_before} blocks of " + (
         f"camera {camera}" if checked.has_own else "all cameras"
     )
-    typer.echo(f"{verdict} (p = {found.p:.2g}; {whose}, {checked.blocks_now} now)")
+    echo(f"{verdict} (p = {found.p:.2g}; {whose}, {checked.blocks_now} now)")
     for change in found.changes[: CHANGES if found.is_real else 0]:
-        typer.echo(f"  {change.name}: {change.before:.3g} before, {change.now:.3g} now")
+        echo(f"  {change.name}: {change.before:.3g} before, {change.now:.3g} now")
 
 
 def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int) -> dict[str, Any]:
-    from stepvad.detector import Detector
 
     facts: dict[str, Any] = {
         "format": format_number,
@@ -240,7 +238,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
         "skeleton": asdict(fitted.skeleton),
         "origin": asdict(fitted.origin),
     }
-    if isinstance(fitted, Detector):
+    if isinstance(fitted, stepvad.Detector):
         facts["runtime"] = fitted.network.engine
         facts["E_mean"], facts["E_var"] = fitted.model.E_mean.tolist(), fitted.model.E_var.tolist()
     elif fitted.neighbours is not None:
@@ -249,18 +247,17 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
 
 
 def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
-    from stepvad.detector import Detector
     from stepvad.windows.views import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
-    weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
+    weighs = "weighs loss and score" if isinstance(fitted, stepvad.Detector) else "weighs the score"
     return [
         f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; each centred and divided by its spread in y",
         *_views(config),
         f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
-        *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),
+        *(_energy_sentences(fitted) if isinstance(fitted, stepvad.Detector) else _distance(fitted)),
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
@@ -297,7 +294,7 @@ def _distance(fitted: DistanceDetector) -> list[str]:
     return [f"Neighbours    {k} of {points:,}" + (", their mean distance" if k > 1 else "")]
 
 
-def _energy_sentences(detector: Detector) -> list[str]:
+def _energy_sentences(detector: stepvad.Detector) -> list[str]:
     config = detector.config
     parameters = sum(weight.size for weight in detector.model.weights.values())
     length = f"{config.epochs} epochs"
@@ -358,4 +355,4 @@ def export(
         f"scores of {parity.windows} windows on {parity.engine} deviate by "
         f"{parity.deviation:.1e} at most"
     )
-    typer.echo(output)
+    echo(output)

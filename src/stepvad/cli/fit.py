@@ -9,21 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, echo
 
+import stepvad
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.config import Compute, Config, DistanceMethod, Method, View
 from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.detector import Detector
     from stepvad.evaluation.baselines import Fitted
     from stepvad.events.calibration import Calibration
     from stepvad.events.marks import Marks
-    from stepvad.events.threshold import Threshold
-    from stepvad.poses import Clip
 
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
@@ -42,7 +38,7 @@ class TrainingPoses:
     format: options.FormatOption = "auto"
     fps: options.FpsOption = None
 
-    def clips(self, report: Report) -> Iterator[Clip]:
+    def clips(self, report: Report) -> Iterator[stepvad.Clip]:
         """The training clips of data sets, and all clips of other paths."""
         from stepvad.evaluation.datasets import read_training
 
@@ -94,7 +90,7 @@ class TrainingOptions:
     device: options.Device = "cpu"
 
 
-@grouped
+@options.grouped
 def fit(
     output: Annotated[Path, Option("-o", "--output", help="The model file to write.")] = Path(
         "model.safetensors"
@@ -153,7 +149,7 @@ def fit(
     if output.exists():
         terminal.say(f"{output} will be replaced")
 
-    def clips(report: Report) -> Iterator[Clip]:
+    def clips(report: Report) -> Iterator[stepvad.Clip]:
         """The poses, and those of marked events, often enough to matter."""
         yield from source.clips(report)
         if before is not None and training.marked is not None:
@@ -202,7 +198,7 @@ def _refuse_idle(
         )
 
 
-def _marked_clips(before: Detector, model: Path, report: Report) -> Iterator[Clip]:
+def _marked_clips(before: stepvad.Detector, model: Path, report: Report) -> Iterator[stepvad.Clip]:
     """Clips of events that were marked as normal, repeated often enough to matter."""
     from stepvad.events import marks
     from stepvad.windows.sampling import at_rate
@@ -219,15 +215,13 @@ def _marked_clips(before: Detector, model: Path, report: Report) -> Iterator[Cli
 
 
 def _train(
-    clips: Callable[[Report], Iterator[Clip]],
+    clips: Callable[[Report], Iterator[stepvad.Clip]],
     output: Path,
     config: Config,
     training: TrainingOptions,
     compute: Compute,
-) -> Detector:
+) -> stepvad.Detector:
     """Fit one view; after Ctrl-C a checkpoint lies beside the output, for --resume."""
-    from stepvad.detector import Detector
-
     checkpoint = output.with_name(output.name + ".checkpoint")
     if training.resume and not checkpoint.exists():
         raise StepvadError(
@@ -242,7 +236,7 @@ def _train(
             rating = auroc_on(training.validation)
     try:
         with terminal.progress_bars() as report:
-            detector = Detector.fit(
+            detector = stepvad.Detector.fit(
                 clips(report),
                 config,
                 keep_best=rating,
@@ -258,29 +252,27 @@ def _train(
             )
         else:
             terminal.say("stopped before the first checkpoint; nothing was saved")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
     return detector
 
 
 def _fit_views(
-    clips: Callable[[Report], Iterator[Clip]],
+    clips: Callable[[Report], Iterator[stepvad.Clip]],
     output: Path,
     config: Config,
     views: str,
     compute: Compute,
-) -> Detector:
+) -> stepvad.Detector:
     """Fit several views of the same windows; their lengths follow from the frame rate."""
-    from stepvad.detector import Detector
-
     kinds = cast("list[View]", [kind.strip() for kind in views.split(",")])
     with terminal.progress_bars() as report:
         every = [*clips(report)]
         if not every:
             raise StepvadError("expected clips to fit on, got none", hint="name pose files")
         joined = config.with_views(kinds, every[0].rate())
-        detector = Detector.fit(every, joined, report=report, compute=compute)
+        detector = stepvad.Detector.fit(every, joined, report=report, compute=compute)
     detector.save(output)
     return detector
 
@@ -303,7 +295,7 @@ def _print_fitted(fitted: Fitted, output: Path, seconds: float, *, as_json: bool
     repairs = terminal.repair_words(origin.counts)
     if repairs:
         terminal.say("repaired: " + ", ".join(repairs))
-    typer.echo(output)
+    echo(output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +344,7 @@ class MarkOptions:
     ] = None
 
 
-@grouped
+@options.grouped
 def calibrate(
     model: options.ModelFile,
     *,
@@ -422,7 +414,7 @@ def calibrate(
         terminal.print_json([_facts(made)])
     else:
         for sentence in _sentences(made):
-            typer.echo(sentence)
+            echo(sentence)
     terminal.say(f"written: {where}")
 
 
@@ -469,7 +461,7 @@ def _more_footage(calibration: Calibration) -> Iterator[str]:
     yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
 
 
-def _promise_words(threshold: Threshold) -> str:
+def _promise_words(threshold: stepvad.Threshold) -> str:
     return f"threshold {threshold.value:.2f}: {threshold.words}"
 
 
@@ -508,19 +500,18 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
     # thresholds so high that these alerts would not have been raised
     after = recalibrate(before, marks)
     calibration.write_calibration(after, calibration.calibration_path(model))
-    typer.echo(f"events marked as normal: {len(after.marked)}")
-    typer.echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
+    echo(f"events marked as normal: {len(after.marked)}")
+    echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
     for camera, threshold in after.cameras.items():
         was = before.cameras.get(camera, before.threshold).value
-        typer.echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")
+        echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")
 
 
 def _marks_of_fleet(fleet: Path, sha256: str) -> Marks:
-    terminal.check_fleet()
+    settings = options.load_fleet(fleet)
     from stepvad.fleet.events import service
-    from stepvad.fleet.settings import load
 
-    return asyncio.run(service.marks_of(load(fleet), sha256))
+    return asyncio.run(service.marks_of(settings, sha256))
 
 
 def _marks_of_site(site: Path, sha256: str) -> Marks:
@@ -532,7 +523,7 @@ def _marks_of_site(site: Path, sha256: str) -> Marks:
 
 
 def _marks_of_events(
-    events: Path, marked: MarkOptions, detector: Detector, poses: Sequence[Path]
+    events: Path, marked: MarkOptions, detector: stepvad.Detector, poses: Sequence[Path]
 ) -> Marks:
     """The marks on events in a file, whose poses are where they were, or in `poses`."""
     from stepvad.events import marks

@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, Typer, echo
 
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.errors import ConfigError
 from stepvad.site import stages
 from stepvad.site.service import Service
@@ -22,10 +20,10 @@ if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite, FleetSettings
     from stepvad.site.settings.editing import KeyValue
 
-fleet = typer.Typer(
+fleet = Typer(
     name="fleet", no_args_is_help=True, help="Run many sites on one bus, one role per process."
 )
-tenant = typer.Typer(no_args_is_help=True, help="Manage tenants: isolated owners of sites.")
+tenant = Typer(no_args_is_help=True, help="Manage tenants: isolated owners of sites.")
 fleet.add_typer(tenant, name="tenant")
 
 File = Annotated[Path, Argument(metavar="FLEET.toml", help="Settings file of the role.")]
@@ -85,7 +83,7 @@ def edge(
     loaded = load_edge(settings)
     stages.set_up(loaded.logs)
     login(loaded.fleet.bus)  # report errors before any camera is opened
-    raise typer.Exit(Service().run(lambda running: _run_edge(running, loaded)))
+    raise Exit(Service().run(lambda running: _run_edge(running, loaded)))
 
 
 @fleet.command(no_args_is_help=True)
@@ -111,14 +109,11 @@ def events(
 
         stepvad fleet events fleet.toml --serve
     """
-    terminal.check_fleet()
-    from stepvad.fleet.events import service
-    from stepvad.fleet.settings import load
-
     if migrate and serve:
         raise ConfigError("events: expected --migrate or --serve, got both")
-    loaded = load(settings)
-    stages.set_up(loaded.logs)
+    loaded = _load(settings)
+    from stepvad.fleet.events import service
+
     if migrate:
         steps = asyncio.run(service.migrate(loaded))
         terminal.say(
@@ -180,15 +175,15 @@ def lag(
 
     found = asyncio.run(lags(loaded.bus))
     if as_json:
-        typer.echo(json.dumps(found))
+        echo(json.dumps(found))
         return
     for name, waiting in sorted(found.items()):
-        typer.echo(f"{name}\t{waiting}")
-    typer.echo(f"all\t{sum(found.values())}")
+        echo(f"{name}\t{waiting}")
+    echo(f"all\t{sum(found.values())}")
 
 
 @tenant.command(no_args_is_help=True)
-@grouped
+@options.grouped
 def add(
     settings: Admin,
     name: NameArgument,
@@ -211,7 +206,7 @@ def add(
 
 
 @tenant.command(no_args_is_help=True)
-@grouped
+@options.grouped
 def limits(
     settings: Admin,
     name: NameArgument,
@@ -223,15 +218,13 @@ def limits(
 
     stepvad fleet tenant limits admin.toml north --cameras 80 --partitions 2
     """
-    terminal.check_fleet()
-    from stepvad.fleet.settings import load
-    from stepvad.fleet.tenant_file import change_tenant, tenant_named
+    loaded, keys = options.load_fleet(settings), limited.keys()
+    from stepvad.fleet import tenant_file
 
-    keys = limited.keys()
-    tenant_named(load(settings), name)
+    tenant_file.tenant_named(loaded, name)
     if not keys:
         raise ConfigError("limits: expected at least one, got none", hint="such as --cameras 80")
-    _apply(change_tenant(settings, name, keys), settings, offline=offline)
+    _apply(tenant_file.change_tenant(settings, name, keys), settings, offline=offline)
     terminal.say(f"tenant {name}: {', '.join(f'{key} = {value}' for key, value in keys.items())}")
 
 
@@ -244,15 +237,15 @@ def revoke(settings: Admin, name: NameArgument, *, yes: options.Yes = False) -> 
     Its data stays. Reload the brokers to cut its connections, and create new certificates for its
     sites: make-certificates writes them if you pass SITE:GENERATION.
     """
-    terminal.check_fleet()
-    from stepvad.fleet.settings import load
-    from stepvad.fleet.tenant_file import change_tenant, tenant_named, write_accounts
+    loaded = options.load_fleet(settings)
+    from stepvad.fleet import tenant_file
 
-    known = tenant_named(load(settings), name)
+    known = tenant_file.tenant_named(loaded, name)
     if not yes:
         options.confirm(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
     following = known.generation + 1
-    _print_reload(write_accounts(change_tenant(settings, name, {"generation": following})))
+    changed = tenant_file.change_tenant(settings, name, {"generation": following})
+    _print_reload(tenant_file.write_accounts(changed))
     sites = " ".join(f"{site}:{following}" for site in known.sites)
     terminal.say(f"new certificates: make-certificates DIRECTORY -- {sites}")
 
@@ -268,18 +261,17 @@ def remove(
     Its events in the database stay until they expire.
     """
     terminal.check_fleet()
-    from stepvad.fleet.tenant_file import remove_tenant, write_accounts
+    from stepvad.fleet import tenant_file
+    from stepvad.fleet.broker.administration import remove as remove_streams
 
     if not yes:
         options.confirm(
             f"Remove tenant {name} and all poses and events that the broker keeps of it?"
         )
-    loaded = remove_tenant(settings, name)
-    _print_reload(write_accounts(loaded))
+    loaded = tenant_file.remove_tenant(settings, name)
+    _print_reload(tenant_file.write_accounts(loaded))
     if not offline:
-        from stepvad.fleet.broker.administration import remove
-
-        asyncio.run(remove(loaded.bus, name))
+        asyncio.run(remove_streams(loaded.bus, name))
     terminal.say(f"tenant {name} is removed")
 
 
@@ -289,11 +281,10 @@ def list_(settings: Admin, *, as_json: options.AsJson = False) -> None:
 
     stepvad fleet tenant list admin.toml
     """
-    terminal.check_fleet()
+    loaded = options.load_fleet(settings)
     from stepvad.fleet.broker.administration import usage
-    from stepvad.fleet.settings import load
 
-    found = asyncio.run(usage(load(settings)))
+    found = asyncio.run(usage(loaded))
     if as_json:
         terminal.print_json([one._asdict() for one in found])
         return
@@ -330,57 +321,42 @@ def role(
     terminal.check_fleet()
     from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql
 
-    typer.echo((drop_role_sql if drop else role_sql)(name), nl=False)
+    echo((drop_role_sql if drop else role_sql)(name), nl=False)
 
 
 def _load(path: Path) -> FleetSettings:
-    terminal.check_fleet()
-    from stepvad.fleet.settings import load
-
-    settings = load(path)
+    """The settings of a role, whose log they set up."""
+    settings = options.load_fleet(path)
     stages.set_up(settings.logs)
     return settings
 
 
 def _run_edge(running: Service, settings: EdgeSite) -> list[str]:
-    """Run an edge until its process is loaded to stop."""
-    from stepvad.site.app import exclusive_lock
-
-    with exclusive_lock(settings.data):
-        if settings.fleet.publish == "poses":
-            return _send_poses(running, settings)
-        return _send_events(running, settings)
-
-
-def _send_poses(running: Service, settings: EdgeSite) -> list[str]:
-    """Send poses to the workers; nothing is scored here."""
-    from stepvad.fleet.edge.edge import Edge, page_of
+    """Run an edge until its process stops."""
+    from stepvad.fleet.broker.bus_thread import BusThread
+    from stepvad.fleet.edge import edge, sink
+    from stepvad.site.app import Site, exclusive_lock
     from stepvad.site.settings.sections import token_of
     from stepvad.web.app import serve_page
 
-    def open_page(edge: Edge) -> stages.Page:
-        return page_of(edge, serve_page, token_of(settings))
+    def open_page(poses: edge.Edge) -> stages.Page:
+        return edge.page_of(poses, serve_page, token_of(settings))
 
-    page = open_page if settings.web.enabled else None
-    return Edge(settings).run(running.stop, running.beat, page)
-
-
-def _send_events(running: Service, settings: EdgeSite) -> list[str]:
-    """Run a site whose events go to the fleet, too."""
-    from stepvad.fleet.broker.bus_thread import BusThread
-    from stepvad.fleet.edge.sink import FleetSink
-    from stepvad.site.app import Site
-    from stepvad.web.app import serve_page
-
-    fleet = settings.fleet
-    sink = FleetSink(
-        BusThread(fleet.bus, f"edge-{settings.name}"),
-        site=settings.name,
-        subjects=fleet.bus.subjects,
-        tenant=fleet.tenant,
-    )
-    serve = serve_page if settings.web.enabled else None
-    return Site(settings, serve=serve, more=[sink]).run(running.stop, running.beat)
+    fleet, enabled = settings.fleet, settings.web.enabled
+    with exclusive_lock(settings.data):
+        # poses go to the workers: nothing is scored here
+        if fleet.publish == "poses":
+            page = open_page if enabled else None
+            return edge.Edge(settings).run(running.stop, running.beat, page)
+        # a whole site, whose events go to the fleet, too
+        events = sink.FleetSink(
+            BusThread(fleet.bus, f"edge-{settings.name}"),
+            site=settings.name,
+            subjects=fleet.bus.subjects,
+            tenant=fleet.tenant,
+        )
+        site = Site(settings, serve=serve_page if enabled else None, more=[events])
+        return site.run(running.stop, running.beat)
 
 
 def _serve_page(settings: FleetSettings) -> None:
@@ -401,11 +377,8 @@ def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str
     from stepvad.web import STOP_S, Running, bind, create_app
     from stepvad.web.app import open_accounts, tell_first_link
 
-    shelf, supervisor, web = (
-        EventReader(secret(settings.events.dsn)),
-        stages.Supervisor(),
-        settings.web,
-    )
+    shelf, web = EventReader(secret(settings.events.dsn)), settings.web
+    supervisor = stages.Supervisor()
     try:
         shelf.check()
         site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)

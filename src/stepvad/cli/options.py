@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
-import typer
-from typer import Argument, Option
+from typer import Abort, Argument, Option
+from typer import confirm as ask
 
-from stepvad.cli.terminal import notes_of, say
+import stepvad
+from stepvad.cli.terminal import check_fleet, notes_of, say
 from stepvad.config import Config, Runtime
 from stepvad.errors import ConfigError, Report, StepvadError
 from stepvad.formats import FORMATS
@@ -23,10 +24,9 @@ from stepvad.formats import FORMATS
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from stepvad.detector import Detector
     from stepvad.evaluation.baselines import Fitted
     from stepvad.events.calibration import Calibration
-    from stepvad.poses import Clip
+    from stepvad.fleet.settings import FleetSettings
 
 Rare = TypeVar("Rare", bound="DataclassInstance")
 
@@ -122,7 +122,7 @@ class PoseReading:
 
     def clips(
         self, paths: Sequence[Path], report: Report, *, distinct: bool = False
-    ) -> Iterator[Clip]:
+    ) -> Iterator[stepvad.Clip]:
         """The clips of all given files and directories; `distinct` rejects duplicate names."""
         return read_poses(paths, self.format, report, fps=self.fps, distinct=distinct)
 
@@ -205,9 +205,7 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
 
 def on_engine(fitted: Fitted, runtime: Runtime, threads: int | None = None) -> Fitted:
     """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
-    from stepvad.detector import Detector
-
-    if isinstance(fitted, Detector):
+    if isinstance(fitted, stepvad.Detector):
         return replace(fitted, runtime=runtime, threads=threads)
     if runtime != "auto":
         raise StepvadError(
@@ -217,13 +215,12 @@ def on_engine(fitted: Fitted, runtime: Runtime, threads: int | None = None) -> F
     return fitted
 
 
-def load_detector(path: Path) -> Detector:
+def load_detector(path: Path) -> stepvad.Detector:
     """Load a model with a network; distances have none and are rejected."""
-    from stepvad.detector import Detector
     from stepvad.evaluation import baselines
 
     fitted = baselines.load(path)
-    if not isinstance(fitted, Detector):
+    if not isinstance(fitted, stepvad.Detector):
         raise StepvadError(
             f"{path}: expected a model with a network, got distances",
             hint="fit one with: stepvad fit POSES -o model.safetensors",
@@ -238,14 +235,14 @@ def read_poses(
     *,
     fps: float | None = None,
     distinct: bool = False,
-) -> Iterator[Clip]:
+) -> Iterator[stepvad.Clip]:
     """Yield the clips of all given files and directories; `distinct` rejects duplicate names."""
     from stepvad.formats import read_all
 
     return with_notes(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
 
 
-def with_notes(clips: Iterator[Clip]) -> Iterator[Clip]:
+def with_notes(clips: Iterator[stepvad.Clip]) -> Iterator[stepvad.Clip]:
     """Pass clips through; log messages of the readers go to stderr."""
     with notes_of("stepvad.formats", once=True), notes_of("stepvad.windows"):
         yield from clips
@@ -267,6 +264,14 @@ def warn_of_rates(
     notes = (made and made.rate_note(config, rate, camera) for rate in sorted(rates))
     for note in filter(None, notes):
         say(f"warning: {note}")
+
+
+def load_fleet(path: Path) -> FleetSettings:
+    """The settings of a fleet; raises if its libraries are not installed."""
+    check_fleet()
+    from stepvad.fleet.settings import load
+
+    return load(path)
 
 
 def camera_of(path: Path) -> str:
@@ -292,5 +297,5 @@ def parse_time(text: str | None, option: str) -> float | None:
 
 def confirm(question: str) -> None:
     """Ask the user for confirmation, and exit if the answer is no."""
-    if not typer.confirm(question, err=True):
-        raise typer.Abort
+    if not ask(question, err=True):
+        raise Abort

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
+from stepvad import evaluation
 from stepvad.cli import options, terminal
-from stepvad.cli.options import grouped
 from stepvad.config import Compute, Config, Precision, Runtime
 from stepvad.executors import Executor
 
 if TYPE_CHECKING:
-    from stepvad.evaluation import comparison
+    from stepvad.evaluation import experiment, runs
     from stepvad.evaluation import reproduce as reproduction
-    from stepvad.evaluation.datasets import Dataset, Split
-    from stepvad.evaluation.experiment import Experiment
-    from stepvad.evaluation.runs import SweepPlace
 
 METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 COLUMNS = ("method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER")
@@ -84,7 +80,7 @@ FitJobs = Annotated[int, Option(min=1, help="Fits to run in parallel.")]
 TableFile = Annotated[Path | None, Option("--table", help="Table file: .csv, otherwise Markdown.")]
 
 
-@grouped
+@options.grouped
 def compare(
     *,
     methods: Annotated[
@@ -168,7 +164,7 @@ def _print_table(
         terminal.say(f"written: {file}")
 
 
-def _method_cells(line: comparison.MethodResult) -> list[str]:
+def _method_cells(line: evaluation.MethodResult) -> list[str]:
     lead = "-"
     if line.lead is not None:
         lead = f"{_points(line.lead.value)} ({_points(line.lead.low)} to {_points(line.lead.high)})"
@@ -204,7 +200,7 @@ class PaperRuns:
     settings: options.SettingsFile = None
 
 
-@grouped
+@options.grouped
 def reproduce(
     name: Annotated[PaperDataset, Argument(help="Data set of the paper.")],
     *,
@@ -251,7 +247,7 @@ def reproduce(
 
     # the differences from the paper, stated or left open by it
     differs = reproduction.deviations(name, config, plan.runs, splits["full"])
-    _print_differences(name, splits, differs)
+    _print_differences(name, len(splits), differs)
     choices = reproduction.open_choices(name, config, splits["full"], place.compute)
     terminal.say(f"choices that the paper leaves open: {'; '.join(choices)}")
     if dry_run:
@@ -271,15 +267,13 @@ def reproduce(
     terminal.say(f"{sum(judged)} of {len(judged)} figures of the paper hold")
 
 
-def _print_differences(
-    name: PaperDataset, splits: Mapping[Split, Dataset], differs: list[str]
-) -> None:
+def _print_differences(name: PaperDataset, n_splits: int, differs: list[str]) -> None:
     """Report all differences from the paper's experiment."""
     from stepvad.evaluation import reproduce as reproduction
 
     if differs:
         terminal.say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
-    if len(splits) < len(reproduction.SETUPS[name].splits):
+    if n_splits < len(reproduction.SETUPS[name].splits):
         terminal.say(
             f"no {reproduction.HUMAN_RELATED}: the lines of the human-related split are left out"
         )
@@ -303,7 +297,9 @@ def _cells(line: reproduction.ReproducedFigure) -> list[str]:
     ]
 
 
-def _print_plan(place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
+def _print_plan(
+    place: runs.SweepPlace, experiments: list[experiment.Experiment], n_runs: int
+) -> None:
     """Print what would run and about how long it trains: a few real steps are timed."""
     from stepvad.evaluation.runs import digest_of
     from stepvad.model import training
@@ -316,9 +312,9 @@ def _print_plan(place: SweepPlace, experiments: list[Experiment], runs: int) -> 
     hours = steps * training.time_steps(batch, timed, place.compute) / 3600
     digest = digest_of(dataset)
     missing = {e.fitting for e in experiments if not place.file(e, digest).exists()}
-    typer.echo(f"{dataset.name}: fitted on {footage.n_clips:,} clips, {len(footage):,} windows")
-    typer.echo(f"one run: {config.epochs:,} epochs, {steps:,} steps, width {config.width}")
-    typer.echo(f"runs: {runs}, of which {runs - len(missing)} are in {place.results}")
+    echo(f"{dataset.name}: fitted on {footage.n_clips:,} clips, {len(footage):,} windows")
+    echo(f"one run: {config.epochs:,} epochs, {steps:,} steps, width {config.width}")
+    echo(f"runs: {n_runs}, of which {n_runs - len(missing)} are in {place.results}")
     device = place.compute.device
-    typer.echo(f"training on {device}: {hours:.2g} hours a run, {hours * len(missing):.2g} in all")
-    typer.echo("a first answer: fewer --runs; more can be added later to the same results")
+    echo(f"training on {device}: {hours:.2g} hours a run, {hours * len(missing):.2g} in all")
+    echo("a first answer: fewer --runs; more can be added later to the same results")

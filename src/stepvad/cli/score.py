@@ -8,20 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
+import stepvad
 from stepvad.cli import options, terminal
-from stepvad.cli.options import PoseReading, grouped
 from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from stepvad.explain import Explanation, ViewShare
-    from stepvad.model.scoring import Scores
-    from stepvad.poses import Clip
+    from stepvad.explain import ViewShare
 
 NAMED = 3
 """Names of clips in a warning."""
@@ -60,14 +57,14 @@ class EngineOptions:
     threads: options.Threads = None
 
 
-@grouped
+@options.grouped
 def score(
     model: options.ModelFile,
     poses: options.PosesArgument,
     *,
     written: ScoreOutputs,
     camera: options.CalibratedCamera = None,
-    reading: PoseReading,
+    reading: options.PoseReading,
     engine: EngineOptions,
     as_json: options.AsJson = False,
 ) -> None:
@@ -141,7 +138,7 @@ def _warn_of_empty(clips: list[str]) -> None:
         )
 
 
-def _row(scores: Scores) -> list[str]:
+def _row(scores: stepvad.Scores) -> list[str]:
     """The highest score of a clip, with its frame and track."""
     windows = scores.windows
     where = ["-", "-", "-"]
@@ -152,7 +149,7 @@ def _row(scores: Scores) -> list[str]:
     return [scores.clip, f"{scores.n_frames:,}", f"{covered:,}", *where]
 
 
-def _facts(scores: Scores) -> dict[str, object]:
+def _facts(scores: stepvad.Scores) -> dict[str, object]:
     windows = scores.windows
     return {
         "clip": scores.clip,
@@ -166,7 +163,7 @@ def _facts(scores: Scores) -> dict[str, object]:
     }
 
 
-def _plot(scores: Scores, path: Path, number: int) -> None:
+def _plot(scores: stepvad.Scores, path: Path, number: int) -> None:
     from stepvad.formats import file_stem
     from stepvad.report.plots import draw_timeline
 
@@ -194,7 +191,7 @@ class WindowChoice:
     ] = 1
 
 
-@grouped
+@options.grouped
 def explain(
     model: options.ModelFile,
     poses: options.PosesArgument,
@@ -252,7 +249,7 @@ def explain(
         _print_explanation(explanation)
 
 
-def _only(clips: Iterable[Clip]) -> Clip:
+def _only(clips: Iterable[stepvad.Clip]) -> stepvad.Clip:
     """The only clip, which --track and --frame refer to."""
     clip, *others = clips
     if others:
@@ -263,18 +260,18 @@ def _only(clips: Iterable[Clip]) -> Clip:
     return clip
 
 
-def _print_explanation(explanation: Explanation) -> None:
+def _print_explanation(explanation: stepvad.Explanation) -> None:
     """Print the explanation, its evidence, and the contributions of views and body parts."""
     frames = f"frames {explanation.frames[0]}-{explanation.frames[-1]}"
-    typer.echo(f"{explanation.clip}, track {explanation.track}, {frames}")
+    echo(f"{explanation.clip}, track {explanation.track}, {frames}")
     for phrase in explanation.words or ("nothing unusual",):
-        typer.echo(f"  {phrase}")
+        echo(f"  {phrase}")
     sigmas = ", ".join(f"{sigma:.2f}" for sigma in explanation.scales)
     ghost = "in the normal range" if explanation.ghost_is_normal else "outside the normal range"
     decided = f"Noise scale   {sigmas} decided"
     if explanation.views:
         decided = f"Views         {explanation.share_words}"
-    typer.echo(
+    echo(
         f"Score         {explanation.score:.2f}: {explanation.energy:.2f} before a confidence of "
         f"{explanation.confidence:.2f} took {explanation.taken_off:.2f} off\n"
         f"{decided}\n"
@@ -314,7 +311,7 @@ class LabelledClip:
         Option(help="Ground truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
     ] = None
 
-    def read(self, format: str, report: Report) -> tuple[Clip, NDArray[np.bool_] | None]:
+    def read(self, format: str, report: Report) -> tuple[stepvad.Clip, NDArray[np.bool_] | None]:
         """The clip, as long as its labels, and the labels `(n_frames,)`."""
         from stepvad.evaluation.datasets import read_truth
         from stepvad.formats import read_people
@@ -337,7 +334,7 @@ class AlertOptions:
     camera: options.CalibratedCamera = None
 
 
-@grouped
+@options.grouped
 def report(
     model: options.ModelFile,
     output: Annotated[Path, Option("-o", "--output", help="The report, as .html.")],
@@ -348,7 +345,7 @@ def report(
         int,
         Option(min=0, max=200, help="Number of events to explain and animate, highest peak first."),
     ] = 20,
-    reading: PoseReading,
+    reading: options.PoseReading,
     as_json: options.AsJson = False,
 ) -> None:
     """Write an HTML report of a clip's events: when, who, what was unusual, and how it looked.
@@ -404,7 +401,7 @@ def report(
         found = [asdict(incident.event) for incident in incidents]
         terminal.print_json({"report": str(output), "threshold": rules.threshold, "events": found})
     else:
-        typer.echo(output)
+        echo(output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +450,7 @@ class FrameOptions:
     at: Annotated[list[int] | None, Option(min=0, help="Frame to save as .png; repeatable.")] = None
 
 
-@grouped
+@options.grouped
 def overlay(
     model: options.ModelFile,
     output: Annotated[
@@ -523,9 +520,9 @@ def overlay(
         overlays.write(drawn, target, frames, moments, video=video, report=report)
     terminal.say(f"red from {scale.red:.3g}: {scale.meaning}")
     for frame in moments:
-        typer.echo(target.still(frame))
+        echo(target.still(frame))
     if not output.is_dir():
-        typer.echo(output)
+        echo(output)
 
 
 def _check_video(output: Path, wanted: FrameOptions) -> None:

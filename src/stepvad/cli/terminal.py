@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import echo
 
 from stepvad.errors import MissingExtraError, Progress, Report, StepvadError
 from stepvad.files import replacing
@@ -33,7 +33,7 @@ TABLE_WIDTH = 200
 
 def say(text: str) -> None:
     """Print a message for the user to stderr."""
-    typer.echo(text, err=True)
+    echo(text, err=True)
 
 
 def say_error(problem: str, hint: str) -> None:
@@ -43,25 +43,23 @@ def say_error(problem: str, hint: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print data as JSON to stdout; NaN becomes null."""
-    typer.echo(json.dumps(strict_json(value), indent=2))
+    echo(json.dumps(strict_json(value), indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to stdout, with text left-aligned and numbers right-aligned."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich import console, table, text
 
-    table = Table(box=None, pad_edge=False)
+    grid = table.Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         numeric = all(row[number][:1] in "0123456789-+" for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        grid.add_column(column, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False)
+        grid.add_row(*map(text.Text, row))
+    out = console.Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False)
     if title:  # apart, because a title within a table wraps at its width
-        console.print(Text(title, style="table.title"))
-    console.print(table)
+        out.print(text.Text(title, style="table.title"))
+    out.print(grid)
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
@@ -77,16 +75,17 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Pat
 @contextmanager
 def progress_bars() -> Iterator[Report]:
     """Show progress bars on stderr, one per stage, with rate, elapsed and remaining time."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
+    from rich import console as consoles
+    from rich import progress as rich
 
     columns = ("{task.description:<11}", "{task.fields[pace]}", "{task.fields[note]}")
-    stage, pace, note = (TextColumn(column, markup=False) for column in columns)
-    layout = (stage, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), pace, note)
+    stage, pace, note = (rich.TextColumn(column, markup=False) for column in columns)
+    counts = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
     tasks: dict[str, _Stage] = {}
-    console = Console(stderr=True)
-    with Bars(*layout, console=console, transient=True, disable=not console.is_terminal) as bars:
+    layout = (stage, *counts, pace, note)
+    console = consoles.Console(stderr=True)
+    hidden = not console.is_terminal
+    with rich.Progress(*layout, console=console, transient=True, disable=hidden) as bars:
 
         def report(progress: Progress) -> None:
             if progress.stage not in tasks:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer, echo
 
 from stepvad.cli import options, terminal
 from stepvad.cli.events import unix_user
-from stepvad.cli.options import grouped
 from stepvad.errors import ConfigError
 from stepvad.site import accounts as library
 from stepvad.site.accounts import Account, Accounts, Role
@@ -21,7 +19,7 @@ from stepvad.site.accounts import Account, Accounts, Role
 if TYPE_CHECKING:
     from stepvad.site.settings.page import Web
 
-users = typer.Typer(
+users = Typer(
     name="users",
     no_args_is_help=True,
     help="Manage who may log in to the page, and see what they did.",
@@ -91,10 +89,7 @@ def _site_file(site: Path) -> tuple[Path, Web | None]:
 
 
 def _fleet_file(fleet: Path) -> tuple[Path, Web | None]:
-    terminal.check_fleet()
-    from stepvad.fleet.settings import load
-
-    web = load(fleet).web
+    web = options.load_fleet(fleet).web
     if web.accounts is None:
         raise ConfigError(
             f"{fleet}: expected accounts under [web], got none",
@@ -104,7 +99,7 @@ def _fleet_file(fleet: Path) -> tuple[Path, Web | None]:
 
 
 @users.command()
-@grouped
+@options.grouped
 def add(
     name: UserArgument,
     *,
@@ -163,7 +158,7 @@ def _renewed(
 
 
 @users.command("list")
-@grouped
+@options.grouped
 def list_(*, page: PageOptions, as_json: options.AsJson = False) -> None:
     """List the users."""
     with page.opened() as opened:
@@ -188,7 +183,7 @@ def list_(*, page: PageOptions, as_json: options.AsJson = False) -> None:
 
 
 @users.command()
-@grouped
+@options.grouped
 def remove(name: UserArgument, *, page: PageOptions, yes: options.Yes = False) -> None:
     """Remove a user and end all their log-ins immediately.
 
@@ -204,7 +199,7 @@ def remove(name: UserArgument, *, page: PageOptions, yes: options.Yes = False) -
 
 
 @users.command()
-@grouped
+@options.grouped
 def log(
     *,
     page: PageOptions,
@@ -243,6 +238,6 @@ def _password_hash(name: str, file: Path) -> str:
 
 def _print_link(opened: OpenAccounts, name: str) -> None:
     terminal.say(f"{name} chooses a password with this link, once, within a day:")
-    typer.echo((opened.url or "").rstrip("/") + library.link_path(opened.accounts.new_link(name)))
+    echo((opened.url or "").rstrip("/") + library.link_path(opened.accounts.new_link(name)))
     if opened.url is None:
         terminal.say("put the address of the page in front of it: the site has not run yet")

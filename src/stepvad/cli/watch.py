@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, echo
 
 from stepvad.cli import options, terminal
 from stepvad.errors import ConfigError, MissingExtraError
@@ -81,7 +80,7 @@ def watch(
             hint="stepvad watch site.toml --check --send-test",
         )
     if settings is None:
-        raise typer.Exit(_demo(port))
+        raise Exit(_demo(port))
     from stepvad.site.settings.file import load
 
     if model is not None:
@@ -92,7 +91,7 @@ def watch(
     if check:
         _check(settings, send_test=send_test, as_json=as_json)
         return
-    raise typer.Exit(_run(load(settings), settings))
+    raise Exit(_run(load(settings), settings))
 
 
 def _demo(port: int | None) -> int:
@@ -145,16 +144,16 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
 
     settings, lines = load(path), []
     if not as_json:
-        typer.echo(describe(settings))
+        echo(describe(settings))
     for line in chain(check(settings), _sent(settings) if send_test else ()):
         lines.append(line)
         if not as_json:
-            typer.echo(line)
+            echo(line)
     if as_json:
         states = (line.partition(": ") for line in lines)
         terminal.print_json([{"state": state, "what": what} for state, _, what in states])
     if any(line.startswith("failed: ") for line in lines):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _sent(settings: SiteSettings) -> Iterator[str]:
