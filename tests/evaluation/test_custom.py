@@ -194,7 +194,7 @@ def test_test_clips_that_cannot_be_used_are_refused(given: Any, said: str) -> No
 
 
 def test_training_clips_that_are_none_are_refused() -> None:
-    labels = FrameLabels.of([0, 0, 1, 1])
+    labels = FrameLabels.all_counted([0, 0, 1, 1])
     data = CustomDataset("d", lambda: ["a.json"], lambda: [(A_CLIP, labels)])  # type: ignore[list-item]  # that is the point
     with pytest.raises(DataError, match="d, train: expected clips, got str"):
         [*data.open().train_clips()]

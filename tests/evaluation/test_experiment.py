@@ -314,7 +314,7 @@ def test_a_rating_has_a_digest_of_its_clips_their_labels_and_their_smoothing() -
     people = make(seed=3, train_clips=1, test_clips=4, seconds=3.0)
     clips = [*people.test()]
     name = clips[0].name
-    swapped = FrameLabels.of(~people.labels[name].abnormal)
+    swapped = FrameLabels.all_counted(~people.labels[name].abnormal)
     others = [
         replace(people, test=lambda: clips[1:]),
         replace(people, labels={**people.labels, name: swapped}),

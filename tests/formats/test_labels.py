@@ -252,12 +252,12 @@ def test_labels_speak_of_the_same_frames() -> None:
     ids=lambda given: type(given[0]).__name__,
 )
 def test_zeros_and_ones_are_labels_in_any_form(given: ArrayLike) -> None:
-    for found in (FrameLabels.of(given), FrameLabels.all_counted(given)):
-        assert found.abnormal.dtype == found.counted.dtype == np.bool_
-        assert found.abnormal.tolist() == [False, True, True]
-        assert found.counted.all()
+    found = FrameLabels.all_counted(given)
+    assert found.abnormal.dtype == found.counted.dtype == np.bool_
+    assert found.abnormal.tolist() == [False, True, True]
+    assert found.counted.all()
     assert FrameLabels(given, [1, 1, 0]).counted.tolist() == [True, True, False]  # type: ignore[arg-type]  # a list
-    assert FrameLabels.of(found) is found
+    assert FrameLabels.all_counted(found) is found
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_zeros_and_ones_are_labels_in_any_form(given: ArrayLike) -> None:
 )
 def test_other_labels_are_refused(given: ArrayLike, said: str) -> None:
     with pytest.raises(DataError, match=f"{said}.*; give one label per frame"):
-        FrameLabels.of(given)
+        FrameLabels.all_counted(given)
 
 
 @pytest.mark.data

@@ -188,7 +188,7 @@ READERS: dict[str, Reader] = {
     "archive poses": _archive_poses,
     "archive scores": _archive_scores,
     "archive manifest": _archive_manifest,
-    "label mask": lambda path, _: labels.of_file(path),
+    "label mask": lambda path, _: labels.read_mask(path),
     "label intervals": _intervals,
     "label classes": _classes,
     "box tracks": _boxes,

@@ -122,7 +122,7 @@ class CustomDataset:
                 )
             clip, given = pair
             try:
-                labels = FrameLabels.of(given)
+                labels = FrameLabels.all_counted(given)
             except DataError as error:
                 raise error.located(f"{self.name}, clip {clip.name}") from error
             if len(labels) != clip.n_frames:

@@ -177,7 +177,7 @@ def of_clips(
 
     Test clips are kept in memory, sorted by name. Their labels may be one 0 or 1 per frame.
     """
-    labelled = [(clip, FrameLabels.of(labels)) for clip, labels in test]
+    labelled = [(clip, FrameLabels.all_counted(labels)) for clip, labels in test]
     pairs = sorted(labelled, key=lambda pair: pair[0].name)
     clips = [clip for clip, _ in pairs]
     person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
@@ -226,7 +226,7 @@ def read_training(
 def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
     """Which frames of a clip are abnormal; `path` is its mask or its data set."""
     if path.is_file() and not is_dataset(path):
-        return truth.of_file(path).abnormal
+        return truth.read_mask(path).abnormal
     found = truth.find(open_dataset(path).labels, clip.name)
     if found is None:
         raise DataError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,31 +235,30 @@ class PoseSummary:
         """Summarise clips one at a time."""
         import numpy as np
 
-        n_clips = frames = with_people = missing = longest = n_tracks = poses = 0
+        counts = Counter(clips=0, frames=0, frames_with_people=0, tracks=0, poses=0)
+        missing = longest = 0
         skeletons: set[str] = set()
         rates: set[float] = set()
         sure = 0.0
         for clip in clips:
-            n_clips, frames = n_clips + 1, frames + clip.n_frames
-            with_people += int((clip.persons_per_frame() > 0).sum())
-            n_tracks, poses = n_tracks + len(clip.tracks), poses + clip.n_poses
+            counts.update(
+                clips=1, frames=clip.n_frames, tracks=len(clip.tracks), poses=clip.n_poses
+            )
+            counts["frames_with_people"] += int((clip.persons_per_frame() > 0).sum())
             skeletons.add(clip.skeleton.name)
             rates |= set() if clip.fps is None else {clip.fps}
             for track in clip.tracks:
                 longest = max(longest, len(track))
                 missing += int(np.isnan(track.confidence).sum())
+                # the mean confidence of each pose, a joint without one counting as 0
                 sure += float(np.nan_to_num(track.confidence).mean(axis=1).sum())
         return cls(
-            clips=n_clips,
-            frames=frames,
-            frames_with_people=with_people,
-            tracks=n_tracks,
-            poses=poses,
+            **counts,
             nan_confidences=missing,
             longest_track=longest,
             skeletons=sorted(skeletons),
             fps=sorted(rates),
-            mean_confidence=sure / max(poses, 1),
+            mean_confidence=sure / max(counts["poses"], 1),
         )
 
 

@@ -369,7 +369,17 @@ def _people_of_frame(read: Callable[[Any], FramePoses], document: object, where:
 
 def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
     """Validate a person's poses and sort them by frame."""
-    _check_keypoints(person, n_values)
+    lists = person.keypoints
+    # all poses at once; the invalid one is searched for only if that fails
+    is_valid = (
+        set(map(type, lists)) == {list}
+        and set(map(len, lists)) == {n_values}
+        and n_values % 3 == 0
+        and set(map(type, chain.from_iterable(lists))) <= {int, float}
+        and n_values > 0
+    )
+    if not is_valid:
+        raise _invalid(person, n_values)
     # frames in order of time, (n,)
     frames = np.array(person.frames, dtype=np.int64)
     in_order = np.argsort(frames, kind="stable")
@@ -379,33 +389,26 @@ def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
         raise _repeated(person.track_id, frames[repeated[0]])
     # every joint's three numbers in order of time, (n, V, 3)
     try:
-        values = np.array(person.keypoints, dtype=np.float64)
+        values = np.array(lists, dtype=np.float64)
     except OverflowError as error:
-        raise _too_large(person) from error
+        raise _invalid(person, n_values) from error
     with np.errstate(over="ignore"):  # too large a number becomes infinite, which Track rejects
         poses = values.astype(np.float32).reshape(len(frames), -1, 3)[in_order]
     x, y = (0, 1) if order == "xyc" else (1, 0)
     return Track(person.track_id, frames, poses[..., [x, y]], poses[..., 2])
 
 
-def _check_keypoints(person: PersonPoses, n_values: int) -> None:
-    """Check all poses at once, and search for the invalid one only if that fails."""
-    lists = person.keypoints
-    if (
-        set(map(type, lists)) == {list}
-        and set(map(len, lists)) == {n_values}
-        and n_values % 3 == 0
-        and set(map(type, chain.from_iterable(lists))) <= {int, float}
-        and n_values > 0
-    ):
-        return
-    for frame, keypoints in zip(person.frames, lists, strict=True):
-        problem = _problem(keypoints, n_values)
-        if problem:
-            raise DataError(
-                f"track {person.track_id}, frame {frame}: {problem}",
-                hint="give x, y and confidence of every joint in one flat list",
-            )
+def _invalid(person: PersonPoses, n_values: int) -> DataError:
+    """The error for the first invalid pose of a person."""
+    frame, problem = next(
+        (frame, problem)
+        for frame, keypoints in zip(person.frames, person.keypoints, strict=True)
+        if (problem := _problem(keypoints, n_values))
+    )
+    return DataError(
+        f"track {person.track_id}, frame {frame}: {problem}",
+        hint="give x, y and confidence of every joint in one flat list",
+    )
 
 
 def _problem(keypoints: object, n_values: int) -> str:
@@ -419,20 +422,9 @@ def _problem(keypoints: object, n_values: int) -> str:
     for at, value in enumerate(keypoints):
         if type(value) not in (int, float):
             return f"expected a number at place {at} of keypoints, got {described(value)}"
+        if abs(value) > sys.float_info.max and type(value) is int:
+            return "expected numbers in pixels, got one above 1e308"
     return ""
-
-
-def _too_large(person: PersonPoses) -> DataError:
-    """The error for an integer too large for a float."""
-    frame = next(
-        frame
-        for frame, keypoints in zip(person.frames, person.keypoints, strict=True)
-        if max(map(abs, keypoints)) > sys.float_info.max
-    )
-    return DataError(
-        f"track {person.track_id}, frame {frame}: expected numbers in pixels, got one above 1e308",
-        hint="the file may be damaged; write it again",
-    )
 
 
 def _repeated(track_id: int, frame: object) -> DataError:

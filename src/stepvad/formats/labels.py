@@ -7,7 +7,6 @@ without the clips that the split excludes. `gt/classes.csv` names the anomalies,
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import NPY_MAGIC, read_array, replacing
-from stepvad.formats.reading import (
-    MAX_EMPTY_FRAMES,
-    MAX_LABEL_BYTES,
-    children,
-    located,
-    read_bytes,
-    whole_number,
-)
+from stepvad.formats import reading
+from stepvad.formats.reading import MAX_LABEL_BYTES, children, located, whole_number
 from stepvad.model.scoring import true_runs
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
@@ -84,15 +77,15 @@ class FrameLabels:
                 )
 
     @classmethod
-    def all_counted(cls, abnormal: ArrayLike) -> FrameLabels:
-        """Labels in which every frame counts; `abnormal (n,)` is boolean, or 0 and 1."""
+    def all_counted(cls, abnormal: FrameLabels | ArrayLike) -> FrameLabels:
+        """Labels in which every frame counts; `abnormal (n,)` is boolean, or 0 and 1.
+
+        Labels are returned unchanged.
+        """
+        if isinstance(abnormal, FrameLabels):
+            return abnormal
         mask = mask_of(abnormal, "abnormal")
         return cls(mask, np.ones(len(mask), dtype=np.bool_))
-
-    @classmethod
-    def of(cls, labels: FrameLabels | ArrayLike) -> FrameLabels:
-        """Return `FrameLabels` unchanged, or build them from one 0 or 1 per frame."""
-        return labels if isinstance(labels, FrameLabels) else cls.all_counted(labels)
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -111,6 +104,7 @@ def mask_of(values: ArrayLike, what: str, *, hint: str = ONE_EACH) -> NDArray[np
             f"got {given.dtype} of shape {given.shape}",
             hint=hint,
         )
+    # the first frame that is neither normal nor abnormal
     wrong = np.flatnonzero((given != 0) & (given != 1))
     if len(wrong):
         raise DataError(
@@ -130,7 +124,7 @@ def find(labels: Mapping[str, FrameLabels], clip_name: str) -> FrameLabels | Non
     return next((labels[name] for name in labels if _unpadded(name) == wanted), None)
 
 
-def of_file(path: Path) -> FrameLabels:
+def read_mask(path: Path) -> FrameLabels:
     """The labels of one clip from its mask, an NPY array with 1 = abnormal."""
     return FrameLabels.all_counted(_mask(path))
 
@@ -140,21 +134,15 @@ def shanghaitech(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[s
 
     The human-related split excludes six clips.
     """
-    masks = _masks(root / "gt" / "test_frame_mask")
-    match split:
-        case "full":
-            names = list(masks)
-        case "hr":
-            names = [name for name in masks if name not in SHANGHAITECH_NOT_HUMAN]
-        case _:
-            raise _unknown_split(split, "full or hr")
-    return {name: FrameLabels.all_counted(masks[name]) for name in names}
+    _check_split(split, "full", "hr")
+    labels = _labels_in(root / "gt" / "test_frame_mask")
+    left_out = SHANGHAITECH_NOT_HUMAN if split == "hr" else ()
+    return {name: one for name, one in labels.items() if name not in left_out}
 
 
 def poselift(root: Path) -> dict[str, FrameLabels]:
     """PoseLift: `gt/test_frame_mask/<camera>_<video>.npy`, 1 = abnormal."""
-    masks = _masks(root / "gt" / "test_frame_mask")
-    return {name: FrameLabels.all_counted(mask) for name, mask in masks.items()}
+    return _labels_in(root / "gt" / "test_frame_mask")
 
 
 def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str, FrameLabels]:
@@ -166,22 +154,21 @@ def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str
     of anomalies without people, as ShanghaiTech's human-related split does; `ub` keeps them and
     labels their frames as normal.
     """
-    if split not in ("full", "st", "ub"):
-        raise _unknown_split(split, "full, st or ub")
+    _check_split(split, "full", "st", "ub")
     labels: dict[str, FrameLabels] = {}
-    for name, mask in _masks(root / "gt" / "test_frame_mask").items():
+    for name, truth in _labels_in(root / "gt" / "test_frame_mask").items():
         category = re.sub("_[0-9]+$", "", name).lower()
-        if category not in MSAD_HUMAN + MSAD_NOT_HUMAN and mask.any():
+        if category not in MSAD_HUMAN + MSAD_NOT_HUMAN and truth.abnormal.any():
             raise DataError(
                 f"{root}, clip {name}: expected an anomaly category of MSAD in the name of a clip "
                 "with abnormal frames, got none",
                 hint="name it as MSAD does, such as People_falling_7",
             )
-        human = category not in MSAD_NOT_HUMAN
-        if human or split == "full":
-            labels[name] = FrameLabels.all_counted(mask)
+        # anomalies without people: kept, dropped or labelled as normal
+        if category not in MSAD_NOT_HUMAN or split == "full":
+            labels[name] = truth
         elif split == "ub":
-            labels[name] = FrameLabels.all_counted(np.zeros_like(mask))
+            labels[name] = FrameLabels.all_counted(np.zeros_like(truth.abnormal))
     return labels
 
 
@@ -192,18 +179,17 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     keeps. <id> is the clip's name or four numbers: `KSS_NNVV` with K = 1 for normal, scene SS,
     scenario NN, and VV = 51 fog, 52 fire, 53 smoke, the number of another part, or 00.
     """
-    if split not in ("full", "hr"):
-        raise _unknown_split(split, "full or hr")
+    _check_split(split, "full", "hr")
     labels: dict[str, FrameLabels] = {}
     for path in children(root / "gt", suffixes=("_tracks.txt",)):
         # training labels have the same suffix
-        if read_bytes(path, most=MAX_LABEL_BYTES).startswith(NPY_MAGIC):
+        if reading.read_bytes(path, most=MAX_LABEL_BYTES).startswith(NPY_MAGIC):
             name = path.name.removesuffix("_tracks.txt")
-            labels[name] = FrameLabels.all_counted(~_mask(path))
+            truth = FrameLabels.all_counted(~_mask(path))
             if split == "hr":
                 ids = [name, _ubnormal_number(name)]
-                counted = _human_related(root, name, ids, len(labels[name]))
-                labels[name] = FrameLabels(labels[name].abnormal, counted)
+                truth = replace(truth, counted=_human_related(root, name, ids, len(truth)))
+            labels[name] = truth
         else:
             _intervals(path)  # raises if this is a damaged test mask rather than a text file
     if not labels:
@@ -224,6 +210,7 @@ def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, Fra
     labels: dict[str, FrameLabels] = {}
     for name in sorted(lengths):
         is_normal = name.startswith("normal_")
+        # intervals of every person's anomaly, both ends abnormal, as frames (n,)
         found = [] if is_normal else _intervals(root / "gt" / f"{name}_tracks.txt")
         n_frames = max([lengths[name], *(last + 1 for _, _, last in found)])
         abnormal = np.zeros(n_frames, dtype=np.bool_)
@@ -238,9 +225,9 @@ def trajectories(root: Path, clips: Iterable[str]) -> dict[str, FrameLabels]:
 
     Releases contain masks of clips that their split excludes, without trajectories.
     """
-    masks = _masks(root / "testing" / "test_frame_mask")
     wanted = set(clips)
-    return {name: FrameLabels.all_counted(masks[name]) for name in masks if name in wanted}
+    labels = _labels_in(root / "testing" / "test_frame_mask")
+    return {name: one for name, one in labels.items() if name in wanted}
 
 
 def human_related_frames(root: Path, labels: Mapping[str, FrameLabels]) -> dict[str, FrameLabels]:
@@ -256,6 +243,7 @@ def attach_classes(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, F
     if not path.exists():
         return dict(labels)
     found: dict[int, dict[str, NDArray[np.bool_]]] = {}
+    # the frames of each class, by the labels of its clip; lines count from the header
     for number, row in enumerate(_class_rows(path), start=2):
         truth = find(labels, row[0])
         if truth is not None:
@@ -287,21 +275,20 @@ def write_classes(labels: Mapping[str, FrameLabels], path: Path) -> None:
         temporary.write_text(text.getvalue(), encoding="utf-8")
 
 
-def _masks(directory: Path) -> dict[str, NDArray[np.bool_]]:
-    """Every `<clip>.npy` of a directory as a mask, by clip name and sorted."""
-    paths = children(directory, suffixes=(".npy",))
-    masks = {path.stem: _mask(path) for path in sorted(paths, key=lambda path: path.stem)}
-    if not masks:
+def _labels_in(directory: Path) -> dict[str, FrameLabels]:
+    """The labels in every `<clip>.npy` of a directory, by clip name and sorted."""
+    paths = sorted(children(directory, suffixes=(".npy",)), key=lambda path: path.stem)
+    if not paths:
         raise DataError(
             f"{directory}: expected frame masks named <clip>.npy, got none",
             hint="give the root of the data set, above gt",
         )
-    return masks
+    return {path.stem: read_mask(path) for path in paths}
 
 
 def _mask(path: Path) -> NDArray[np.bool_]:
     """A mask of zeros and ones, `(n,)`."""
-    data = read_bytes(path, most=MAX_LABEL_BYTES)
+    data = reading.read_bytes(path, most=MAX_LABEL_BYTES)
     with located(str(path)):
         values = read_array(data)
     return mask_of(values, str(path), hint="get the official frame masks")
@@ -309,12 +296,12 @@ def _mask(path: Path) -> NDArray[np.bool_]:
 
 def _intervals(path: Path) -> list[tuple[int, int, int]]:
     """Parse lines of `person,first,last`; the numbers may be written as decimals."""
-    text = read_bytes(path, most=MAX_LABEL_BYTES).decode("ascii", errors="replace")
+    text = reading.read_bytes(path, most=MAX_LABEL_BYTES).decode("ascii", errors="replace")
     intervals: list[tuple[int, int, int]] = []
     for line in filter(str.strip, text.splitlines()):
         numbers = [_number(part) for part in line.split(",")]
         match numbers:
-            case [int(person), int(first), int(last)] if first <= last <= MAX_EMPTY_FRAMES:
+            case [int(person), int(first), int(last)] if first <= last <= reading.MAX_EMPTY_FRAMES:
                 intervals.append((person, first, last))
             case _:
                 raise DataError(
@@ -332,10 +319,9 @@ def _intervals(path: Path) -> list[tuple[int, int, int]]:
 def _number(text: str) -> int | None:
     """Parse a non-negative integer, written as `450` or `4.500e+02`; None for anything else."""
     try:
-        value = float(text)
+        return whole_number(float(text))
     except ValueError:
         return None
-    return int(value) if value.is_integer() and 0 <= value < math.inf else None
 
 
 def _human_related(
@@ -377,16 +363,17 @@ def _unpadded(name: str) -> str:
     return re.sub("0*([0-9]+)", r"\1", name)
 
 
-def _unknown_split(split: object, expected: str) -> ConfigError:
-    """The error for an unknown split."""
-    return ConfigError(f"split: expected {expected}, got {split!r}")
+def _check_split(split: str, *known: str) -> None:
+    if split not in known:
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise ConfigError(f"split: expected {expected}, got {split!r}")
 
 
 def _class_rows(path: Path) -> list[list[str]]:
     """The rows below the header, four cells each."""
     try:
         header, *rows = csv.reader(
-            StringIO(read_bytes(path, most=MAX_LABEL_BYTES).decode("utf-8-sig"))
+            StringIO(reading.read_bytes(path, most=MAX_LABEL_BYTES).decode("utf-8-sig"))
         )
     except (UnicodeDecodeError, ValueError, csv.Error):
         header, rows = [], []

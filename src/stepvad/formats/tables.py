@@ -186,6 +186,7 @@ def _scores(
 ) -> Scores:
     """The scores of one clip, from the rows that the mask `own (N,)` selects."""
     part = windows.part(np.flatnonzero(own))
+    # the clip's length and T: from the metadata, or from its last window
     if facts is not None:
         told = facts.get(name)
     elif T is None:
@@ -213,6 +214,7 @@ def _scores(
 
 def _windows(table: Any, pyarrow: Any) -> WindowScores:
     """The window scores in the columns of a table, one row per window."""
+    # ids and last frames, (N,), then the numbers, of which every row needs a finite one
     track, frame = (table[name].cast(pyarrow.int64()).to_numpy() for name in ("track", "frame"))
     names = ("confidence", "score", *([SEEN] if SEEN in table.column_names else []))
     numbers = {name: table[name].cast(pyarrow.float32(), safe=False).to_numpy() for name in names}

@@ -212,6 +212,7 @@ def clip_of(name: str, tracks: tuple[Track, ...], header: Header | None, fps: fl
 
 def row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any) -> Iterator[Any]:
     """Yield the rows of the clips in tables of row-group size, and add each clip to the header."""
+    # tables of the tracks since the last row group
     waiting: list[Any] = []
     for clip in clips:
         _enter(clip, header)
@@ -237,6 +238,7 @@ def row_schema(n_joints: int, pyarrow: Any) -> Any:
 
 def encode_rows(clip_name: str, track: Track, schema: Any, pyarrow: Any) -> Any:
     """The rows of a track as an Arrow table."""
+    # x, y and confidence, (n, V) each, become columns of lists
     n_joints = track.keypoints.shape[1]
     joints = (track.keypoints[..., 0], track.keypoints[..., 1], track.confidence)
     columns = [
@@ -256,10 +258,9 @@ def decode_rows(
     `n_joints` defaults to that of the first row. Memory is bounded by the batch, not by the file.
     """
     n_rows, expected = 0, checked.file.metadata.num_rows
+    batches = checked.batches(ROWS_AT_ONCE, threads=threads)
     with as_data_errors(TRACK_FILE):
-        for name, rows in _decode(
-            checked.batches(ROWS_AT_ONCE, threads=threads), n_joints, pyarrow
-        ):
+        for name, rows in _decode(batches, n_joints, pyarrow):
             n_rows += len(rows.frame)
             yield name, rows
         if n_rows != expected:
@@ -272,6 +273,7 @@ def decode_rows(
 def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
     """Like `decode_rows`, for a table in memory."""
     table = table.select(COLUMNS)
+    # names as categories, as they are read from a file
     names = table["clip"].cast(pyarrow.string()).dictionary_encode()
     batches = table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE)
     return _decode(batches, n_joints, pyarrow)
@@ -309,14 +311,6 @@ def check_nulls(column: Any, name: str) -> None:
         )
 
 
-def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """The distinct names in a dictionary-encoded text column, and the index of each row's name."""
-    names = column.dictionary.to_pylist()
-    for name in names:
-        reading.check_name(name)
-    return names, column.indices.to_numpy()
-
-
 def is_text(kind: Any, types: Any) -> bool:
     """Accept text, or categories of text."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -345,6 +339,7 @@ class CheckedFile:
 
     def __post_init__(self) -> None:
         """Reject a footer that declares too much, before any page is read."""
+        # the memory that all row groups claim for their values
         most, claimed = most_unpacked(self.size), 0
         for group in range(self.file.metadata.num_row_groups):
             n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
@@ -438,6 +433,7 @@ def import_pyarrow(feature: str, extra: str = "parquet") -> Any:
 
 def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
     with opened(source) as (header, parts):
+        # clips with rows, then those of the header that have none
         seen: set[str] = set()
         n_frames = n_poses = 0
         for name, tracks in _grouped(parts):
@@ -510,7 +506,10 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     for name in ("clip", "track", "frame"):
         check_nulls(batch.column(name), name)
     # the number of each row's clip, its track and frame, (n,) each
-    names, codes = named(batch.column("clip"))
+    clips = batch.column("clip")
+    names, codes = clips.dictionary.to_pylist(), clips.indices.to_numpy()
+    for name in names:
+        reading.check_name(name)
     track = batch.column("track").cast(pyarrow.int64()).to_numpy()
     frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
 
@@ -532,6 +531,7 @@ def _joints(
     column: Any, name: str, n_joints: int, where: Callable[[int], str], pyarrow: Any
 ) -> NDArray[np.float32]:
     """A column of lists as an array, `(n, V)`; `where` names a row for the error."""
+    # all numbers in a row, (n V,) if every list is of the right length
     values = column.flatten().cast(pyarrow.float32(), safe=False)
     if name == "confidence":
         values = values.fill_null(math.nan)  # pandas writes a NaN inside a list as null

@@ -53,6 +53,7 @@ def track_of(track_id: int, frames: NDArray[Any], keypoints: NDArray[np.float32]
     A joint at (0, 0) has confidence 0, any other 1. Poses without any joint are dropped; of several
     poses in a frame the first is kept.
     """
+    # joints that were found, (n, 17), then the first pose of each frame that has any
     found = (keypoints != 0).any(axis=-1)  # NaN is not 0, and Track refuses it
     seen = np.flatnonzero(found.any(axis=1))
     rows = seen[np.unique(frames[seen], return_index=True)[1]]
@@ -66,6 +67,7 @@ def _person(path: Path) -> Track:
             f"{path}: expected the number of a person as the file's name, got {path.stem!r}",
             hint="name the file <person>.csv, such as 0007.csv",
         )
+    # frame numbers (n,) and joints (n, 17, 2)
     lines = _lines(path)
     keypoints = lines[:, 1:].reshape(-1, COCO17.V, 2)
     with located(str(path)), np.errstate(over="ignore"):  # infinity is refused by Track
