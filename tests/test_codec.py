@@ -122,7 +122,7 @@ VALUES: list[Any] = [
         model="small.safetensors",
         config={},
         state="done",
-        shards={"a.parquet": ShardEntry.of(SCORED)},
+        shards={"a.parquet": ShardEntry.from_facts(SCORED)},
         failed={"b.json": "cut off"},
     ),
     Task("post", requests=(PushRequest("https://push.example", {"TTL": "60"}, b"sealed"),)),

@@ -92,7 +92,10 @@ class ClipScores:
 
 
 class ScoreFileWriter:
-    """Writes a score file; raises `StepvadError` on disk errors."""
+    """Writes a score file; raises `StepvadError` on disk errors.
+
+    Leaving the `with` block closes the file even after an error.
+    """
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
         self._pyarrow = import_pyarrow(*EXTRA)
@@ -129,12 +132,15 @@ class ScoreFileWriter:
             self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
             self._file.close()
 
-    def abandon(self) -> None:
-        """Close the file, ignoring errors."""
+    def __enter__(self) -> ScoreFileWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         with suppress(OSError):
             self._file.close()
 
     def _write(self, n_rows: int) -> None:
+        # the first `n_rows` windows of those that wait; a clip may be cut in two
         taken, rest, n_taken = [], [], 0
         for scores in self._waiting:
             wanted = min(n_rows - n_taken, len(scores.windows))
@@ -149,6 +155,7 @@ class ScoreFileWriter:
             self._file.write_table(self._table(taken), row_group_size=ROW_GROUP)
 
     def _table(self, parts: list[ClipScores]) -> Any:
+        # every window with the number of its clip's name, (n,), then the columns of numbers
         pyarrow = self._pyarrow
         names = list(dict.fromkeys(part.clip for part in parts))
         number = {name: at for at, name in enumerate(names)}
@@ -163,16 +170,6 @@ class ScoreFileWriter:
             energies = np.concatenate([part.windows.E for part in parts]).ravel()
             columns.append(pyarrow.FixedSizeListArray.from_arrays(energies, self._n_scales))
         return pyarrow.table(columns, schema=self._schema)
-
-
-@contextmanager
-def writing(path: Path, n_scales: int | None) -> Iterator[ScoreFileWriter]:
-    """Open a writer that closes its file even after an error."""
-    writer = ScoreFileWriter(path, n_scales)
-    try:
-        yield writer
-    finally:
-        writer.abandon()
 
 
 def read_facts(file: BinaryIO, name: str) -> ScoreFacts:

@@ -19,19 +19,15 @@ from typing import Any, Literal
 import numpy as np
 
 from stepvad import executors, skeletons
+from stepvad.archive import scorefile, storage
 from stepvad.archive.scorefile import (
-    FORMAT,
-    ClipScores,
     ClipWindows,
     InputFacts,
     ScoreFacts,
     ScoreFileWriter,
     ScoreIdentity,
-    read_facts,
-    writing,
 )
-from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory, directory_of
-from stepvad.archive.storage import group_shards as shards_of
+from stepvad.archive.storage import ArchiveShard, Directory
 from stepvad.codec import Count, decode, to_plain
 from stepvad.config import Config, Engine, Runtime
 from stepvad.detector import Detector
@@ -109,33 +105,35 @@ def score(
     runs on the existing cluster; all its machines must have access to poses, scores and model.
     """
     executors.check(options.executor, options.jobs)
-    # Fail early if the model cannot score.
+    # fail early if the model cannot score
     detector = Detector.load(model, runtime=options.runtime, threads=1)
     config, engine = detector.config, detector.network.engine
     job = _job(poses, scores, model, engine, options)
-    plan = shards_of(job.poses.files(POSE_SUFFIX))
+    plan = storage.group_shards(job.poses.files(storage.POSE_SUFFIX))
     if not plan:
         raise StepvadError(
-            f"{poses}: expected pose files that end in {POSE_SUFFIX}, got none",
+            f"{poses}: expected pose files that end in {storage.POSE_SUFFIX}, got none",
             hint="write poses with stepvad extract, stepvad convert or a site that records",
         )
     begin_manifest(job, config)
     job.scores.remove_leftovers()
-    there = {stored.name for stored in job.scores.files(POSE_SUFFIX)}
+    # shards whose scores are complete stay; the rest is scored, the largest first for balance
+    there = {stored.name for stored in job.scores.files(storage.POSE_SUFFIX)}
     looked = [shard for shard in plan if shard.name in there]
     run = _runner(job, options.jobs, options.executor)
     kept = [done for done in _follow(run, check_shard, looked, "checking", report) if done.facts]
     names = {outcome.shard.name for outcome in kept}
     rest = [shard for shard in plan if shard.name not in names]
-    rest.sort(key=lambda shard: shard.size, reverse=True)  # largest first, to balance the load
+    rest.sort(key=lambda shard: shard.size, reverse=True)
     outcomes = [*_follow(run, score_shard, rest, "scoring", report)]
+    # what no pose file stands behind any more goes; the manifest then names all that is left
     _remove_stale(job.scores, plan, there)
     finish_manifest(job, config, kept + outcomes)
     failed: dict[str, str] = {}
     for outcome in outcomes:
         failed |= outcome.failed
-    scored = sum(_n_windows(outcome) for outcome in outcomes)
-    total = scored + sum(map(_n_windows, kept))
+    scored = sum(outcome.windows for outcome in outcomes)
+    total = scored + sum(outcome.windows for outcome in kept)
     warnings = _rate_warnings(config, find_calibration(model, job.model_sha256), kept + outcomes)
     failed = dict(sorted(failed.items()))
     return ArchiveSummary(len(plan), len(kept), total, scored, failed, warnings)
@@ -180,7 +178,7 @@ class ShardEntry:
     clips: Count
 
     @classmethod
-    def of(cls, facts: ScoreFacts) -> ShardEntry:
+    def from_facts(cls, facts: ScoreFacts) -> ShardEntry:
         """Build the entry from the facts of a score file."""
         return cls(
             inputs=facts.inputs,
@@ -201,8 +199,8 @@ def read_manifest(place: Directory) -> Manifest | None:
         return decode(Manifest, text, "manifest")
     except DataError as error:
         raise DataError(
-            f"{place.named(MANIFEST_NAME)}: expected a manifest of archive score, format {FORMAT}, "
-            f"got another file ({error.problem})",
+            f"{place.named(MANIFEST_NAME)}: expected a manifest of archive score, format "
+            f"{scorefile.FORMAT}, got another file ({error.problem})",
             hint="choose another directory for scores",
         ) from error
 
@@ -225,37 +223,35 @@ def begin_manifest(job: Job, config: Config) -> None:
 
 def finish_manifest(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
     """Write the outcomes of this run; entries of other directories are kept."""
+    # entries of directories that this run looked at are replaced
     known = read_manifest(job.scores)
-    now = {directory_of(outcome.shard.name) for outcome in outcomes}
+    now = {storage.directory_of(outcome.shard.name) for outcome in outcomes}
     shards, failed = dict[str, ShardEntry](), dict[str, str]()
     if known is not None:
-        shards = {name: one for name, one in known.shards.items() if directory_of(name) not in now}
-        failed = {name: one for name, one in known.failed.items() if directory_of(name) not in now}
+        shards = {
+            name: one for name, one in known.shards.items() if storage.directory_of(name) not in now
+        }
+        failed = {
+            name: one for name, one in known.failed.items() if storage.directory_of(name) not in now
+        }
     for outcome in outcomes:
         if outcome.facts is not None:
-            shards[outcome.shard.name] = ShardEntry.of(outcome.facts)
+            shards[outcome.shard.name] = ShardEntry.from_facts(outcome.facts)
         failed |= outcome.failed
     _write_manifest(job, config, shards, failed, done=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(ScoreIdentity):
     """What all shards of a run share."""
 
     poses: Directory
     scores: Directory
     model: Path
-    model_sha256: str
-    engine: Engine
     energies: bool = False
-    """Whether to store the energy at each noise scale beside the score."""
+    """Store the energy at each noise scale beside the score."""
     quick: bool = False
-    """Whether to treat pose files of the same name and size as unchanged."""
-
-    @property
-    def identity(self) -> ScoreIdentity:
-        """Properties that all scores in one place must share."""
-        return ScoreIdentity(self.model_sha256, self.engine, self.energies)
+    """Take pose files of the same name and size for unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +272,11 @@ class ShardOutcome:
     failed: dict[str, str] = field(default_factory=dict)
     """Pose files without scores, and why."""
 
+    @property
+    def windows(self) -> int:
+        """Windows in its score file."""
+        return 0 if self.facts is None else self.facts.windows
+
 
 ScoreShard = Callable[[ShardTask], ShardOutcome]
 Runner = Callable[[ScoreShard, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
@@ -286,7 +287,7 @@ def check_shard(task: ShardTask) -> ShardOutcome:
     job, shard = task.job, task.shard
     try:
         with job.scores.open(shard.name) as file:
-            facts = read_facts(file, job.scores.named(shard.name))
+            facts = scorefile.read_facts(file, job.scores.named(shard.name))
         if facts.identity != job.identity:
             return ShardOutcome(shard, None)
         same = facts.inputs == _inputs(job, shard, facts.inputs if job.quick else ())
@@ -307,9 +308,7 @@ def score_shard(task: ShardTask) -> ShardOutcome:
         except _FileError as error:
             failed[error.name] = error.reason
         except StepvadError as error:
-            return ShardOutcome(
-                task.shard, None, dict.fromkeys(_file_names(task.shard), str(error))
-            )
+            return ShardOutcome(task.shard, None, dict.fromkeys(task.shard.names, str(error)))
 
 
 class RowCheck:
@@ -324,6 +323,7 @@ class RowCheck:
     def __call__(self, rows: PoseRows) -> PoseRows:
         """Return the rows unchanged; raise `DataError` if they are not valid tracks."""
         track, frame, keypoints = rows.track, rows.frame, rows.keypoints
+        # each row after the one before it, by track and then by frame, (n - 1,)
         later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(frame) > 0))
         first = int(track[0]), int(frame[0])
         in_order = bool(later.all()) and (self._last is None or self._last < first)
@@ -334,11 +334,8 @@ class RowCheck:
                 "expected rows sorted by track and frame, got unsorted ones",
                 hint="rewrite the file with: stepvad convert",
             )
-        self._measure(int(frame.max()))
-        self._last = int(track[-1]), int(frame[-1])
-        return rows
-
-    def _measure(self, last: int) -> None:
+        # the clip goes on to its last pose so far, or stays within its length
+        last = int(frame.max())
         if self._is_open:
             self.n_frames = max(self.n_frames, last + 1)
         elif last >= self.n_frames:
@@ -346,6 +343,8 @@ class RowCheck:
                 f"expected frames below {self.n_frames}, got {last}",
                 hint="frames count from 0; check the clip's length",
             )
+        self._last = int(track[-1]), int(frame[-1])
+        return rows
 
 
 def _rate_warnings(
@@ -399,21 +398,17 @@ def _follow(
     report(Progress(stage, 0, total // MEGABYTE))
     for outcome in run(work, several):
         done += outcome.shard.size
-        windows += _n_windows(outcome)
+        windows += outcome.windows
         report(Progress(stage, done // MEGABYTE, total // MEGABYTE, f"{windows:,} windows"))
         yield outcome
 
 
 def _remove_stale(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
     """Remove scores of shards that no longer exist, in the directories of this plan."""
-    names, directories = {s.name for s in plan}, {directory_of(s.name) for s in plan}
+    names, directories = {s.name for s in plan}, {storage.directory_of(s.name) for s in plan}
     for name in sorted(there - names):
-        if directory_of(name) in directories:
+        if storage.directory_of(name) in directories:
             place.delete(name)
-
-
-def _n_windows(outcome: ShardOutcome) -> int:
-    return 0 if outcome.facts is None else outcome.facts.windows
 
 
 def _write_manifest(
@@ -465,9 +460,9 @@ def _write_scores(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
     done, inputs = _Done(), _inputs(job, shard, failed=failed)
     with (
         job.scores.replacing(shard.name) as temporary,
-        writing(temporary, detector.config.columns if job.energies else None) as writer,
+        ScoreFileWriter(temporary, detector.config.columns if job.energies else None) as writer,
     ):
-        for name in _file_names(shard):
+        for name in shard.names:
             if name not in failed:
                 with _of_file(name):
                     _score_file(job.poses, name, detector, writer, done)
@@ -529,6 +524,7 @@ def _score_file(
             facts = None if header is None else tracks.facts_of(clip, header)
             try:
                 done.begin(clip, facts)
+                # rows, checked, to runs of consecutive frames, to pieces of windows
                 rows = (rows for _, rows in several)
                 first = next(rows)
                 n_joints = first.confidence.shape[1]
@@ -542,6 +538,7 @@ def _score_file(
                 done.clips[clip].n_frames = check.n_frames
             except DataError as error:
                 raise error.located(f"clip {clip!r}") from error
+        # clips that the header lists without poses
         for clip, facts in header.clips.items() if header else ():
             if clip not in seen:
                 done.begin(clip, facts)
@@ -559,13 +556,9 @@ def _score_clip(
         done.counts += mended
         for windows in index.batches(BATCH):
             scores = detector.score_windows(windows)
-            writer.add(ClipScores(clip, scores))
+            writer.add(scorefile.ClipScores(clip, scores))
             done.clips[clip].windows += len(scores)
             done.flat += int(windows.flat.sum())
-
-
-def _file_names(shard: ArchiveShard) -> list[str]:
-    return [file.name for file in shard.files]
 
 
 def _inputs(

@@ -54,12 +54,12 @@ class Directory:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a local directory, where files can be renamed."""
+        """True for a local directory, where files can be renamed."""
         return self.url.startswith("file://")
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes can open it."""
+        """True if other processes can open it."""
         return not self.url.startswith("memory://")
 
     def files(self, suffix: str) -> list[StoredFile]:
@@ -67,6 +67,7 @@ class Directory:
         files, root = _file_system(self.url)
         with _readable(self.url):
             found = files.find(root, detail=True)
+        # paths below the directory, whatever the protocol; neither hidden nor temporary ones
         named = ((path[len(root) :].lstrip("/"), facts) for path, facts in found.items())
         return sorted(
             (
@@ -80,7 +81,7 @@ class Directory:
         )
 
     def exists(self, name: str) -> bool:
-        """Whether the file exists."""
+        """Tell if the file exists."""
         files, root = _file_system(self.url)
         return bool(files.isfile(_inside(root, name)))
 
@@ -162,6 +163,11 @@ class ArchiveShard:
         return self.files[0].name
 
     @property
+    def names(self) -> list[str]:
+        """Names of its pose files."""
+        return [file.name for file in self.files]
+
+    @property
     def size(self) -> int:
         """Bytes of its poses."""
         return sum(file.size for file in self.files)
@@ -173,6 +179,7 @@ def group_shards(
     """Group files in order into shards, joining small ones of the same directory."""
     made: list[ArchiveShard] = []
     for _, several in groupby(files, key=lambda file: directory_of(file.name)):
+        # files of one directory, closed before they grow too large together
         waiting: list[StoredFile] = []
         for file in several:
             if waiting and sum(other.size for other in waiting) + file.size > most_bytes:
