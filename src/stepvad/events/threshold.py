@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import boxcox, inv_boxcox
-from scipy.stats import chi2
+from scipy.special import boxcox, gammaincinv, inv_boxcox
 
 from stepvad.codec import Integer, Number, Positive
 from stepvad.errors import ConfigError, DataError
@@ -113,7 +112,7 @@ def _threshold(
         low, high = np.quantile(rates, (0.025, 0.975))
     else:  # by counting
         dispersion = counted.dispersion(base)
-        low = dispersion * chi2.ppf(0.025, 2 * events / dispersion) / 2 / hours if events else 0.0
+        low = dispersion * gammaincinv(events / dispersion, 0.025) / hours if events else 0.0
         high = upper_rate(events, hours, 0.975, dispersion)
     return Threshold(
         value=value,
@@ -145,7 +144,7 @@ def duration(hours: float) -> str:
 
 def hours_to_count(alerts_per_hour: float, confidence: float) -> float:
     """Hours without an event needed to promise a rate by counting alone."""
-    return float(chi2.ppf(confidence, 2) / 2 / alerts_per_hour)
+    return float(gammaincinv(1, confidence) / alerts_per_hour)
 
 
 def strictest(hours: float) -> float:
@@ -304,7 +303,7 @@ def upper_rate(events: int, hours: float, confidence: float, dispersion: float =
 
     Exact for Poisson counts; a dispersion of d widens the bound as if there were d times less data.
     """
-    mean = chi2.ppf(confidence, 2 * (events / dispersion + 1)) / 2
+    mean = gammaincinv(events / dispersion + 1, confidence)
     return float(dispersion * mean / hours)
 
 
