@@ -284,11 +284,11 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         def stop(self, deadline: float) -> None:
             self._stopping.set()
 
-    def serve(shown: PageParts, token: str, supervisor: Supervisor) -> Page:
+    def serve(parts: PageParts, token: str, supervisor: Supervisor) -> Page:
         with pytest.raises(DataError, match="got poses alone"):
-            shown.explain("x")
+            parts.explain("x")
         with pytest.raises(DataError, match="got poses alone"):
-            shown.mark("x", "normal", "")
+            parts.mark("x", "normal", "")
         opened.append("open")
         return Page()
 

@@ -22,7 +22,7 @@ from stepvad.fleet.events.postgres import FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import FleetSettings
 from stepvad.site.intake.status import LiveStatus
-from stepvad.web import Running, create_app, serve
+from stepvad.web import PageContext, create_app, serve
 from tests.browser import CHROMIUM, log_in
 from tests.fleet.fleets import Role
 from tests.fleet.results import change, event, over
@@ -59,7 +59,7 @@ def app(shelf: EventReader) -> FastAPI:
 
 def app_of(shelf: EventReader) -> FastAPI:
     return create_app(
-        Running(FleetSettings(), shelf, LiveStatus(), shelf.explanation, shelf.mark), TOKEN
+        PageContext(FleetSettings(), shelf, LiveStatus(), shelf.explanation, shelf.mark), TOKEN
     )
 
 

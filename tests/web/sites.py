@@ -23,7 +23,7 @@ from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.store.events import Store
-from stepvad.web import Running, create_app
+from stepvad.web import PageContext, create_app
 
 TOKEN = "a-token-of-this-test-0123456789"
 HERE = "http://127.0.0.1:8080"
@@ -84,7 +84,7 @@ class Site:
         parts = self.settings, self.store, self.status, self.explain, self.mark
         replays = Replays(self.store, self.status, self.settings.data / "poses")
         recorders = {one.name: one.recorder for one in self.settings.cameras if one.recorder}
-        site = Running(
+        site = PageContext(
             *parts,
             editor=self.editor,
             replays=replays,

@@ -306,7 +306,7 @@ def test_many_guesses_at_once_are_no_way_around_the_limit() -> None:
         return False
 
     async def guess() -> None:
-        await asyncio.gather(*(attempts.check("10.0.0.1", wrong()) for _ in range(100)))
+        await asyncio.gather(*(attempts.check_password("10.0.0.1", wrong()) for _ in range(100)))
 
     asyncio.run(guess())
     assert compared == MOST_WRONG_EACH
@@ -320,7 +320,8 @@ def test_a_right_password_does_not_count() -> None:
 
     async def log_in_often() -> list[bool]:
         return [
-            (await attempts.check("10.0.0.1", right())).right for _ in range(3 * MOST_WRONG_EACH)
+            (await attempts.check_password("10.0.0.1", right())).right
+            for _ in range(3 * MOST_WRONG_EACH)
         ]
 
     assert all(asyncio.run(log_in_often()))
@@ -373,7 +374,7 @@ def test_an_audit_log_that_cannot_be_written_stops_nobody(
     def full(*_: str) -> None:
         raise AccountsError("accounts.db: expected accounts that can be written, got: disk full")
 
-    monkeypatch.setattr(accounts.audit, "add", full)
+    monkeypatch.setattr(accounts.audit, "record", full)
     assert client.get(f"/api/events/{one.id}").status_code == 200
     assert "the audit log misses a line" in caplog.text
 

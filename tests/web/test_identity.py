@@ -40,7 +40,7 @@ NOW = 1_700_000_000.0
 
 def test_a_log_in_holds_until_it_is_ended() -> None:
     sessions = Sessions(SESSION_TOKEN)
-    first, second = sessions.begin(), sessions.begin()
+    first, second = sessions.start(), sessions.start()
     assert first != second
     assert sessions.owner(first)
     sessions.end(first)
@@ -53,7 +53,7 @@ def test_a_log_in_holds_until_it_is_ended() -> None:
 def test_a_log_in_ends_by_time() -> None:
     now = NOW
     sessions = Sessions(SESSION_TOKEN, clock=lambda: now)
-    id = sessions.begin()
+    id = sessions.start()
     now += SESSION_S - 1
     assert sessions.owner(id)
     now += 1
@@ -63,14 +63,14 @@ def test_a_log_in_ends_by_time() -> None:
 def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
     file, anna = tmp_path / "sessions", Owner("anna", "ab12")
     sessions = Sessions(SESSION_TOKEN, file)
-    ids = sessions.begin(anna), sessions.begin()
+    ids = sessions.start(anna), sessions.start()
     for known in (sessions, Sessions(SESSION_TOKEN, file)):
         assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
 
 
 def test_the_oldest_log_in_ends_when_there_are_too_many() -> None:
     sessions = Sessions(SESSION_TOKEN)
-    ids = [sessions.begin() for _ in range(MOST_SESSIONS + 1)]
+    ids = [sessions.start() for _ in range(MOST_SESSIONS + 1)]
     assert sessions.owner(ids[0]) is None
     assert all(sessions.owner(id) for id in ids[1:])
 
@@ -78,7 +78,7 @@ def test_the_oldest_log_in_ends_when_there_are_too_many() -> None:
 def test_log_ins_survive_a_restart_and_the_file_opens_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
     before = Sessions(SESSION_TOKEN, file)
-    id, ended = before.begin(), before.begin()
+    id, ended = before.start(), before.start()
     before.end(ended)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert id not in file.read_text()
@@ -91,7 +91,7 @@ def test_log_ins_survive_a_restart_and_the_file_opens_nothing(tmp_path: Path) ->
 
 
 def test_another_token_ends_all_log_ins(tmp_path: Path) -> None:
-    id = Sessions(SESSION_TOKEN, tmp_path / "sessions").begin()
+    id = Sessions(SESSION_TOKEN, tmp_path / "sessions").start()
     assert Sessions(SESSION_TOKEN + "!", tmp_path / "sessions").owner(id) is None
 
 
@@ -118,17 +118,17 @@ def test_a_damaged_file_logs_everybody_out_and_is_said_so(
     sessions = Sessions(SESSION_TOKEN, file)
     assert "damaged, so all browsers must log in again" in caplog.text
     assert file.with_name("sessions.damaged").read_text() == text
-    id = sessions.begin()
+    id = sessions.start()
     assert Sessions(SESSION_TOKEN, file).owner(id)
 
 
 def test_a_file_that_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
-    id = Sessions(SESSION_TOKEN, file).begin()
+    id = Sessions(SESSION_TOKEN, file).start()
     with unreadable(file):
         after = Sessions(SESSION_TOKEN, file)
         assert after.owner(id) is None
-        assert after.owner(after.begin())
+        assert after.owner(after.start())
     assert Sessions(SESSION_TOKEN, file).owner(id)
 
 
@@ -138,7 +138,7 @@ def test_log_ins_of_a_newer_version_are_left_as_they_are(
     file = tmp_path / "sessions"
     file.write_text('{"version": 2}')
     sessions = Sessions(SESSION_TOKEN, file)
-    assert sessions.owner(sessions.begin())
+    assert sessions.owner(sessions.start())
     assert file.read_text() == '{"version": 2}'
     assert caplog.text.count("expected version 1, got 2") == 1
 
@@ -147,7 +147,7 @@ def test_a_full_disk_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
     with small_disk(1) as disk, caplog.at_level(logging.WARNING):
         sessions = Sessions(SESSION_TOKEN, disk.path / "sessions")
         disk.fill()
-        assert sessions.owner(sessions.begin())
+        assert sessions.owner(sessions.start())
     assert "sessions will not survive a restart" in caplog.text
 
 
@@ -244,8 +244,8 @@ def test_open_routes_are_no_way_to_guess(mill: Site, clock: Clock) -> None:
 def test_a_client_is_an_address_or_a_network(first: str, second: str, is_same: bool) -> None:
     attempts = Attempts(Token(TOKEN), Clock())
     for _ in range(MOST_WRONG_EACH):
-        assert attempts.attempt("wrong", first).wait_s == 0
-    assert (attempts.attempt(TOKEN, second).wait_s > 0) == is_same
+        assert attempts.check_token("wrong", first).wait_s == 0
+    assert (attempts.check_token(TOKEN, second).wait_s > 0) == is_same
 
 
 def test_guessing_is_seen_in_the_log_and_does_not_fill_it(

@@ -450,7 +450,7 @@ def test_one_test_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         release.wait(30)
         return iter(())
 
-    monkeypatch.setattr("stepvad.web.site_routes.send_test", slowly)
+    monkeypatch.setattr("stepvad.web.site_routes.send_tests", slowly)
     with site(tmp_path) as mill:
         visitor = TestClient(with_people(mill, "browsers").app(), base_url=HERE, headers=BEARER)
         statuses: list[int] = []

@@ -374,14 +374,14 @@ def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str
     from stepvad.files import secret
     from stepvad.fleet.events.reader import EventReader
     from stepvad.site.intake.status import LiveStatus
-    from stepvad.web import STOP_S, Running, bind, create_app
+    from stepvad.web import STOP_S, PageContext, bind, create_app
     from stepvad.web.app import open_accounts, tell_first_link
 
     shelf, web = EventReader(secret(settings.events.dsn)), settings.web
     supervisor = stages.Supervisor()
     try:
         shelf.check()
-        site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
+        site = PageContext(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
         accounts = open_accounts(web, None)
         app = create_app(site, secret(token), health=supervisor.health, accounts=accounts)
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)

@@ -62,7 +62,7 @@ class PageParts:
 class Serve(Protocol):
     """Creates the web page of a site; the supervisor provides its health."""
 
-    def __call__(self, shown: PageParts, token: str, supervisor: Supervisor) -> Page:
+    def __call__(self, parts: PageParts, token: str, supervisor: Supervisor) -> Page:
         """Return a page that is already listening, to be run as a stage."""
         ...
 
@@ -158,8 +158,8 @@ class Site:
         explain = self.pipeline.explainer.explanation
         replays = Replays(self.store, self.status, self.pipeline.recordings)
         parts = self.settings, self.store, self.status, explain, self.mark
-        shown = PageParts(*parts, self.learner, replays, self.pipeline.intake.drawings)
-        page = self._serve(shown, token_of(self.settings), self._supervisor)
+        page_parts = PageParts(*parts, self.learner, replays, self.pipeline.intake.drawings)
+        page = self._serve(page_parts, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page

@@ -16,7 +16,7 @@ for needed, extra in (
 
 # Imported after the check above, which reports a missing extra.
 from stepvad.web.app import create_app  # noqa: E402
-from stepvad.web.routes import Running  # noqa: E402
+from stepvad.web.routes import PageContext  # noqa: E402
 from stepvad.web.server import STOP_S, Server, ServerThread, bind, serve  # noqa: E402
 
-__all__ = ["STOP_S", "Running", "Server", "ServerThread", "bind", "create_app", "serve"]
+__all__ = ["STOP_S", "PageContext", "Server", "ServerThread", "bind", "create_app", "serve"]

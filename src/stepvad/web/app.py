@@ -7,6 +7,8 @@ import math
 import socket
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -22,18 +24,13 @@ from stepvad.site.accounts import FILE_NAME, Accounts, Passwords, link_path
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import Health, Repeats, repeated
-from stepvad.web import metrics
+from stepvad.web import metrics, site_routes
 from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
 from stepvad.web.identity import Attempts, Background, Identities, Sessions, SignOn, Token
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_links, add_login, add_own_password
-from stepvad.web.routes import Running, add_routes
-from stepvad.web.site_routes import (
-    add_learning_routes,
-    add_notifications,
-    add_precision_route,
-    add_settings_routes,
-)
+from stepvad.web.routes import PageContext, add_routes
+from stepvad.web.server import bind
 from stepvad.web.user_routes import add_user_routes
 
 if TYPE_CHECKING:
@@ -52,10 +49,19 @@ KINDS = {
     ".svg": "image/svg+xml",
 }
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+PAGES = {
+    "/": "page.html",
+    "/settings": "settings.html",
+    "/users": "users.html",
+    "/static/{name}": "",
+}
+"""Files of the page by path; without one, the path names it."""
+NOTIFICATIONS = {"/notifications": "notifications.html", "/sw.js": "sw.js"}
+"""Page of a site alone, and its service worker, at the root: it may open any page of the site."""
 
 
 def create_app(
-    site: Running,
+    site: PageContext,
     token: str,
     *,
     health: Callable[[], Health] = Health,
@@ -79,12 +85,13 @@ def create_app(
     )
     errors, accounts = ErrorLog(), accounts or Accounts()
     add_routes(app, site, number)
-    add_settings_routes(app, site.editor)
-    add_learning_routes(app, site.status, site.learner)
-    add_precision_route(app, site.store)
-    _add_page(app)
+    site_routes.add_settings_routes(app, site.editor)
+    site_routes.add_learning_routes(app, site.status, site.learner)
+    site_routes.add_precision_route(app, site.store)
+    _add_pages(app, PAGES)
     if isinstance(settings, SiteSettings):
-        add_notifications(app, settings)
+        site_routes.add_notification_routes(app, settings)
+        _add_pages(app, NOTIFICATIONS)
     add_operations(app, site, number, health, errors)
     add_user_routes(app, accounts)
     identities = _identities(settings.web, token, session_file, accounts)
@@ -121,7 +128,7 @@ class ErrorLog:
 
 
 def add_operations(
-    app: FastAPI, site: Running, number: str, health: Callable[[], Health], errors: ErrorLog
+    app: FastAPI, site: PageContext, number: str, health: Callable[[], Health], errors: ErrorLog
 ) -> None:
     """Add health, readiness and metrics."""
     _add_health(app, health)
@@ -203,24 +210,17 @@ def _add_guard(app: FastAPI, web: Web, identities: Identities) -> None:
         app.add_middleware(SignOn, web=web)  # outermost, to see the address of the proxy
 
 
-def _add_page(app: FastAPI) -> None:
+def _add_pages(app: FastAPI, pages: Mapping[str, str]) -> None:
+    """Add static files at the paths of pages."""
     parts = _static()
 
-    @app.get("/", include_in_schema=False)
-    def page() -> Response:
-        return _file(parts, "page.html")
+    def answer(name: str) -> Response:
+        if name not in parts:
+            raise HTTPException(404, "there is no such file")
+        return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
 
-    @app.get("/settings", include_in_schema=False)
-    def settings_page() -> Response:
-        return _file(parts, "settings.html")
-
-    @app.get("/users", include_in_schema=False)
-    def users() -> Response:
-        return _file(parts, "users.html")
-
-    @app.get("/static/{name}", include_in_schema=False)
-    def static(name: str) -> Response:
-        return _file(parts, name)
+    for path, name in pages.items():
+        app.get(path, include_in_schema=False)(partial(answer, name) if name else answer)
 
 
 def _static() -> Mapping[str, str]:
@@ -231,12 +231,6 @@ def _static() -> Mapping[str, str]:
         if part.name.endswith(tuple(KINDS))
     }
     return parts | {"house.css": house_style(), "player.js": player()}
-
-
-def _file(parts: Mapping[str, str], name: str) -> Response:
-    if name not in parts:
-        raise HTTPException(404, "there is no such file")
-    return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
 
 
 def _add_health(app: FastAPI, health: Callable[[], Health]) -> None:
@@ -272,23 +266,13 @@ SESSIONS = "sessions"
 
 
 def serve_page(
-    shown: PageParts, token: str, supervisor: Supervisor, *, editor: SettingsEditor | None = None
+    parts: PageParts, token: str, supervisor: Supervisor, *, editor: SettingsEditor | None = None
 ) -> Page:
     """Bind the page of a running site or edge; with an `editor` it can change the settings."""
-    from stepvad.web import Running, bind, create_app
-
-    settings = shown.settings
-    parts = settings, shown.store, shown.status, shown.explain, shown.mark
+    settings, web = parts.settings, parts.settings.web
+    stored = {one.name: getattr(parts, one.name) for one in fields(parts)}
     recorders = {one.name: one.recorder for one in settings.cameras if one.recorder}
-    site = Running(
-        *parts,
-        editor=editor,
-        learner=shown.learner,
-        replays=shown.replays,
-        drawings=shown.drawings,
-        recorders=recorders,
-    )
-    web = settings.web
+    site = PageContext(**stored, editor=editor, recorders=recorders)
     accounts = open_accounts(web, settings.data)
     app = create_app(
         site,

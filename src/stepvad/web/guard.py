@@ -80,7 +80,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         # who asks, for what, and from where
-        rule, child = self.rules.of(scope)
+        rule, child = self.rules.find(scope)
         try:
             refusal = await self._refusal(scope, rule)
         except StepvadError as error:
@@ -93,7 +93,9 @@ class Guard:
                 await self._audit(scope, rule, child)
                 await self.app(scope, receive, send)
             else:
-                await _turn_away(receive, send)
+                # reject it before it is accepted
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
             return
         # the route gets the whole body at once, and its answer the security headers
         protected, statuses = _with_headers(send)
@@ -113,7 +115,7 @@ class Guard:
         if not rule.audit or not isinstance(user, User):
             return
         subject = state.get("audit_subject", " ".join(child.get("path_params", {}).values()))
-        note = self.trail.look if rule.is_look else self.trail.add
+        note = self.trail.record_look if rule.is_look else self.trail.record
         await note(user.name, rule.audit, subject, address_of(scope))
 
     async def _refusal(self, scope: Scope, rule: Rule) -> Response | None:
@@ -134,7 +136,7 @@ class Guard:
             return None
         if bearer.right:
             return await self._admit(scope, rule.needs, Identity(TOKEN_USER, "token"))
-        identity = await self.identities.of_browser(scope, headers)
+        identity = await self.identities.find_browser(scope, headers)
         if identity is not None:
             # browsers send an Origin with unsafe methods
             if method not in SAFE and origin is None:
@@ -149,11 +151,11 @@ class Guard:
         user = identity.user
         scope.setdefault("state", {}).update(user=user, identity=identity)
         if identity.known_by == "proxy":
-            await self.trail.look(user.name, "came through the proxy", "", address_of(scope))
+            await self.trail.record_look(user.name, "came through the proxy", "", address_of(scope))
         if user.may(needs):
             return None
         asked = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
-        await self.trail.look(user.name, "was refused", asked, address_of(scope))
+        await self.trail.record_look(user.name, "was refused", asked, address_of(scope))
         return PlainTextResponse(f"expected the role {needs}, got {user.role}\n", 403)
 
     def _is_here(self, name: str) -> bool:
@@ -180,7 +182,7 @@ class Rules:
         if missing:
             raise LookupError(f"web/guard.py has no rule for {sorted(missing)}")
 
-    def of(self, scope: Scope) -> tuple[Rule, Scope]:
+    def find(self, scope: Scope) -> tuple[Rule, Scope]:
         """The rule of a request, with the path parameters of its route."""
         for route in self._routes:
             match, child = route.matches(scope)
@@ -202,7 +204,7 @@ class AuditTrail:
         self._looks: OrderedDict[tuple[str, ...], float] = OrderedDict()
         self._lines = Repeats(clock=clock)
 
-    async def add(self, user: str, action: str, subject: str = "", address: str = "") -> None:
+    async def record(self, user: str, action: str, subject: str = "", address: str = "") -> None:
         """Append a line."""
         try:
             await self._background.run(self._accounts.audit.record, user, action, subject, address)
@@ -211,7 +213,9 @@ class AuditTrail:
             if held is not None:
                 logger.error("the audit log misses a line: %s%s", error, repeated(held))
 
-    async def look(self, user: str, action: str, subject: str = "", address: str = "") -> None:
+    async def record_look(
+        self, user: str, action: str, subject: str = "", address: str = ""
+    ) -> None:
         """Append a line, unless it is the look that is still going on."""
         look, now = (user, action, subject, address), self._clock()
         before = self._looks.pop(look, None)
@@ -219,7 +223,7 @@ class AuditTrail:
         if len(self._looks) > MOST_LOOKS:
             self._looks.popitem(last=False)
         if before is None or now - before >= LOOK_S:
-            await self.add(*look)
+            await self.record(*look)
 
 
 def too_many(words: str, wait_s: float) -> Response:
@@ -361,12 +365,6 @@ def _host_name(host: str) -> str | None:
         return None if parts.hostname is None else parts.hostname.lower().rstrip(".")
     except ValueError:
         return None
-
-
-async def _turn_away(receive: Receive, send: Send) -> None:
-    """Reject a websocket before it is accepted."""
-    await receive()
-    await send({"type": "websocket.close", "code": 1008})
 
 
 async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

@@ -82,22 +82,22 @@ class Identities:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return Attempt(False)
-        return self.attempts.attempt(given.strip(), address_of(scope))
+        return self.attempts.check_token(given.strip(), address_of(scope))
 
-    async def of_browser(self, scope: Scope, headers: Headers) -> Identity | None:
+    async def find_browser(self, scope: Scope, headers: Headers) -> Identity | None:
         """Whoever uses a browser: by its session, or by the word of the proxy."""
         id = cookie_parser(headers.get("cookie", "")).get(self.cookie)
         if id is not None:
-            user = await self.of_session(id)
+            user = await self.find_session(id)
             if user is not None:
                 return Identity(user, "session", id)
         named = scope.get("state", {}).get(STATE)
         if not isinstance(named, ProxyUser):
             return None
-        user = await self.of_proxy(named)
+        user = await self.find_proxy_user(named)
         return None if user is None else Identity(user, "proxy")
 
-    async def of_session(self, id: str) -> User | None:
+    async def find_session(self, id: str) -> User | None:
         """The user of a session; it ends with its account and with another password."""
         return await self.background.run(self._of_session, id)
 
@@ -113,7 +113,7 @@ class Identities:
             return None
         return account.user
 
-    async def of_proxy(self, named: ProxyUser) -> User | None:
+    async def find_proxy_user(self, named: ProxyUser) -> User | None:
         """The user whom the proxy names."""
         account = await self.background.run(self.accounts.find, named.name)
         return user_of(named, None if account is None else account.user, self._web)
@@ -128,13 +128,9 @@ class Identities:
             case "token":
                 return True
             case "session":
-                return await self.of_session(identity.session) is not None
+                return await self.find_session(identity.session) is not None
             case "proxy":
-                return await self.of_proxy(state[STATE]) is not None
-
-    async def begin(self, owner: Owner = TOKEN_OWNER) -> str:
-        """Start a session."""
-        return await self.background.run(self.sessions.begin, owner)
+                return await self.find_proxy_user(state[STATE]) is not None
 
 
 class Identity(NamedTuple):
@@ -253,7 +249,7 @@ class Attempts:
         self._wrong: deque[tuple[float, str]] = deque()
         self._lines = Repeats(clock=clock)
 
-    def attempt(self, given: str, address: str) -> Attempt:
+    def check_token(self, given: str, address: str) -> Attempt:
         """Compare a token sent by a client at an address."""
         client = _client(address)
         wait_s = self._wait_s(client)
@@ -265,7 +261,7 @@ class Attempts:
         self._log("a wrong token from %s", client)
         return Attempt(False)
 
-    async def check(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
+    async def check_password(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
         """Await whether a password is right.
 
         It counts as wrong until it is known to be right: many attempts at once are no way around
@@ -338,9 +334,9 @@ class Sessions:
         self._file, self._clock = file, clock
         self.longest_s = longest_s
         self._lock = threading.Lock()
-        self._sessions = self._read()
+        self._sessions = self._load()
 
-    def begin(self, owner: Owner = TOKEN_OWNER) -> str:
+    def start(self, owner: Owner = TOKEN_OWNER) -> str:
         """Start a session; return the id for the browser."""
         id, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
@@ -365,7 +361,7 @@ class Sessions:
     def _hash(self, id: str) -> str:
         return hmac.new(self._key, id.encode(errors="replace"), hashlib.sha256).hexdigest()
 
-    def _read(self) -> dict[str, Session]:
+    def _load(self) -> dict[str, Session]:
         """The sessions of the last run."""
         if self._file is None:
             return {}

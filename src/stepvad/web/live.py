@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from stepvad.codec import JsonObject, encode
 from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.intake.status import LiveStatus
-from stepvad.web.routes import StoredEvents
+from stepvad.web.routes import EventStore
 
 TICK_S = 1 / 25
 """Polling interval for frames; cameras deliver fewer."""
@@ -34,7 +34,7 @@ LATEST_EVENTS = 50
 class Live:
     """Serves all browsers connected to the live wall."""
 
-    def __init__(self, status: LiveStatus, store: StoredEvents) -> None:
+    def __init__(self, status: LiveStatus, store: EventStore) -> None:
         self.status = status
         self.store = store
         self.watchers = 0

@@ -15,17 +15,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.errors import StepvadError
-from stepvad.site.accounts import (
-    FAILED,
-    LONGEST_PASSWORD,
-    TOKEN_USER,
-    Account,
-    Link,
-    Passwords,
-    User,
-    check_name,
-    check_password,
-)
+from stepvad.site import accounts as library
+from stepvad.site.accounts import TOKEN_USER, Account, Link, Passwords
 from stepvad.web.guard import AuditTrail, retry_after
 from stepvad.web.identity import TOKEN_OWNER, Attempt, Identities, Owner, address_of
 
@@ -42,42 +33,51 @@ class LogIn:
     async def with_token(self, request: Request, token: str) -> Response:
         """Log in whoever knows the token."""
         address = address_of(request.scope)
-        attempt = self.identities.attempts.attempt(token.strip(), address)
+        attempt = self.identities.attempts.check_token(token.strip(), address)
         if attempt.right:
-            return await self.begin(request, None)
+            return await self.start_session(request, None)
         if attempt.wait_s == 0:
-            await self.trail.add(TOKEN_USER.name, FAILED, "", address)
+            await self.trail.record(TOKEN_USER.name, library.FAILED, "", address)
         return await self.failed(attempt, "tokens", "This is not the token of this site.")
 
     async def with_password(self, request: Request, name: str, password: str) -> Response:
         """Log in whoever knows the password of an account."""
         address = address_of(request.scope)
         is_right = self.fits(name, password)
-        attempt = await self.identities.attempts.check(address, is_right)
+        attempt = await self.identities.attempts.check_password(address, is_right)
         account = await self.background.run(self.accounts.find, name)
         if attempt.right and account is not None:
-            return await self.begin(request, account)
+            return await self.start_session(request, account)
         if attempt.wait_s == 0:
             # an unknown name may be a password in the wrong field
             known = "" if account is None else account.name
-            await self.trail.add(known or "unknown name", FAILED, "", address)
+            await self.trail.record(known or "unknown name", library.FAILED, "", address)
         return await self.failed(attempt, "passwords", "Wrong name or password.")
 
     async def fits(self, name: str, password: str) -> bool:
         """Whether a password belongs to a name; it takes the same time for unknown names."""
         hash = await self.background.run(self.accounts.password_hash, name)
-        short = password[: LONGEST_PASSWORD + 1]
+        short = password[: library.LONGEST_PASSWORD + 1]
         return await self.background.run(self.passwords.fits, hash, short)
 
-    async def begin(self, request: Request, account: Account | None) -> Response:
+    async def start_session(self, request: Request, account: Account | None) -> Response:
         """Start a session of an account, or of the token."""
         owner = TOKEN_OWNER if account is None else Owner(account.name, account.stamp)
         if account is not None:
             await self.background.run(self.accounts.logged_in, account.name)
-        await self.trail.add(owner.name, "logged in", "", address_of(request.scope))
-        session = await self.identities.begin(owner)
-        lasts_s = self.identities.sessions.longest_s
-        return log_in_browser(request, self.identities.cookie, session, lasts_s)
+        await self.trail.record(owner.name, "logged in", "", address_of(request.scope))
+        sessions = self.identities.sessions
+        session = await self.background.run(sessions.start, owner)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            self.identities.cookie,
+            session,
+            max_age=int(sessions.longest_s),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
 
     async def failed(self, attempt: Attempt, what: str, problem: str) -> Response:
         """The form again, with what was wrong or how long to wait."""
@@ -128,17 +128,17 @@ class Links:
         self.login, self.accounts = login, login.accounts
         self.run = login.background.run
 
-    async def show(self, key: str) -> Response:
-        """The form that the link leads to."""
-        link = await self.run(self.accounts.link, key)
-        return _worthless() if link is None else self._form(link, key)
+    async def show(self, once: str = "") -> Response:
+        """The form that the link with this key leads to."""
+        link = await self.run(self.accounts.link, once)
+        return _worthless() if link is None else self._form(link, once)
 
     async def use(self, request: Request) -> Response:
         """Use the link once: log in, with a new password or as the first administrator."""
         fields = await fields_of(request)
         key = fields.get("key", "")
         address = address_of(request.scope)
-        link = await self.run(self.accounts.link, key)  # nobody guesses its 256 bits
+        link = await self.run(self.accounts.link, key)  # no limit: nobody guesses its 256 bits
         if link is None:
             return _worthless()
         try:
@@ -148,8 +148,8 @@ class Links:
         except LookupError:
             return _worthless()
         who = TOKEN_USER.name if account is None else account.name
-        await self.login.trail.add(who, "used a log-in link", "", address)
-        return await self.login.begin(request, account)
+        await self.login.trail.record(who, "used a log-in link", "", address)
+        return await self.login.start_session(request, account)
 
     async def _redeem(self, link: Link, key: str, fields: dict[str, str]) -> Account | None:
         """The account that logs in, or None for the token; LookupError if somebody was faster."""
@@ -159,14 +159,14 @@ class Links:
                 raise LookupError
             return None
         password = fields.get("password", "")
-        name = check_name(name) if link.account is None else link.account.name
-        check_password(password, name)
+        name = library.check_name(name) if link.account is None else link.account.name
+        library.check_password(password, name)
         hash = await self.run(self.login.passwords.hash, password)
         if link.account is not None:
             account = await self.run(self.accounts.use_link, key, hash)
         elif await self.run(self.accounts.use_first_link, key):
             account = await self.run(self.accounts.create, name, "administer", hash)
-            await self.login.trail.add(TOKEN_USER.name, "added user", f"{name}: administer")
+            await self.login.trail.record(TOKEN_USER.name, "added user", f"{name}: administer")
         else:
             account = None
         if account is None:
@@ -187,14 +187,8 @@ class Links:
 def add_links(app: FastAPI, login: LogIn) -> None:
     """Add the page that log-in links lead to."""
     links = Links(login)
-
-    @app.get("/first", include_in_schema=False)
-    async def show(once: str = "") -> Response:
-        return await links.show(once)
-
-    @app.post("/first", include_in_schema=False)
-    async def use(request: Request) -> Response:
-        return await links.use(request)
+    app.get("/first", include_in_schema=False)(links.show)
+    app.post("/first", include_in_schema=False)(links.use)
 
 
 def _worthless() -> Response:
@@ -206,17 +200,19 @@ def add_own_password(app: FastAPI, login: LogIn) -> None:
 
     @app.get("/password", include_in_schema=False)
     async def show(request: Request) -> Response:
-        return form("password", name=_user(request).name)
+        return form("password", name=request.state.user.name)
 
     @app.post("/password", include_in_schema=False)
     async def change(request: Request) -> Response:
-        return await _change(request, login)
+        return await _change_password(request, login)
 
 
-async def _change(request: Request, login: LogIn) -> Response:
-    name, fields, address = _user(request).name, await fields_of(request), address_of(request.scope)
+async def _change_password(request: Request, login: LogIn) -> Response:
+    name: str = request.state.user.name
+    fields, address = await fields_of(request), address_of(request.scope)
+    # the old password first: a browser that was left alone must not lock its owner out
     is_right = login.fits(name, fields.get("password", ""))
-    attempt = await login.identities.attempts.check(address, is_right)
+    attempt = await login.identities.attempts.check_password(address, is_right)
     if attempt.wait_s > 0:
         said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
         return with_retry_after(form("password", said, 429, name=name), attempt.wait_s)
@@ -224,18 +220,13 @@ async def _change(request: Request, login: LogIn) -> Response:
         return form("password", "This is not your password.", 403, name=name)
     chosen = fields.get("new", "")
     try:
-        check_password(chosen, name)
+        library.check_password(chosen, name)
     except StepvadError as error:
         return form("password", f"{error.problem}.", 422, name=name)
     hash = await login.background.run(login.passwords.hash, chosen)
     account = await login.background.run(login.accounts.set_password, name, hash)
-    await login.trail.add(name, "changed the password", "", address)
-    return await login.begin(request, account)
-
-
-def _user(request: Request) -> User:
-    user: User = request.state.user
-    return user
+    await login.trail.record(name, "changed the password", "", address)
+    return await login.start_session(request, account)
 
 
 async def fields_of(request: Request) -> dict[str, str]:
@@ -271,20 +262,6 @@ def part(page: str, /, **parts: str) -> str:
 def with_retry_after(answer: Response, wait_s: float) -> Response:
     """The same answer with a Retry-After header."""
     answer.headers.update(retry_after(wait_s))
-    return answer
-
-
-def log_in_browser(request: Request, cookie: str, session: str, lasts_s: float) -> Response:
-    """Lead a browser to the page, with the cookie of its session."""
-    answer = RedirectResponse("/", 303)
-    answer.set_cookie(
-        cookie,
-        session,
-        max_age=int(lasts_s),
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
     return answer
 
 

@@ -12,21 +12,11 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.record import (
-    EVERY,
-    Deleted,
-    Inventory,
-    Mark,
-    Record,
-    Review,
-    ReviewState,
-    Search,
-    WeekOfAlerts,
-    recording_url,
-)
+from stepvad.events import record as records
 from stepvad.explain.event import EventExplanation
+from stepvad.site.intake import status as live
 from stepvad.site.intake.place_drawings import PlaceDrawings
-from stepvad.site.intake.status import CameraView, LiveStatus, SinkView
+from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.recorder import Moment, Replays
 from stepvad.site.settings.live import SettingsEditor
@@ -56,19 +46,19 @@ NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "descripti
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Running:
-    """A running site: its settings, its store and its live status."""
+class PageContext:
+    """Data and callbacks of a running site that its page needs."""
 
     settings: Deployment
-    store: StoredEvents
-    status: LiveStatus
+    store: EventStore
+    status: live.LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
-    mark: Callable[[str, Mark | None, str], None]
+    mark: Callable[[str, records.Mark | None, str], None]
     """Judge an event, or take the judgement back; the last argument says who does."""
     editor: SettingsEditor | None = None
     """Changes the settings file; None if there is none, as in the demo and in a fleet."""
-    learner: Learning | None = None
+    learner: Learner | None = None
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
     """Scenes of events and moments; None in a fleet, which keeps no poses."""
@@ -77,14 +67,14 @@ class Running:
     recorders: Mapping[str, str] = field(default_factory=dict)
     """Addresses of recordings by camera, with names in braces."""
 
-    def camera(self, name: str) -> CameraView:
+    def camera(self, name: str) -> live.CameraView:
         """The camera with this name; 404 if there is none."""
         for camera in self.status.snapshot().cameras:
             if camera.name == name:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
 
-    def judged(self, record: Record, review: Review | None) -> JudgedEvent:
+    def judged(self, record: records.Record, review: records.Review | None) -> JudgedEvent:
         """An event with its review and the address of its recording."""
         stored = {one.name: getattr(record, one.name) for one in fields(record) if one.init}
         recorder = self.recorders.get(record.camera)
@@ -93,10 +83,10 @@ class Running:
             mark=None if review is None else review.mark,
             reviewed=None if review is None else review.at,
             reviewed_by="" if review is None else review.by,
-            recording=None if recorder is None else recording_url(recorder, record),
+            recording=None if recorder is None else records.recording_url(recorder, record),
         )
 
-    def event(self, id: str) -> Record:
+    def event(self, id: str) -> records.Record:
         """The event with this id; 404 if there is none."""
         found = self.store.event(id)
         if found is None:
@@ -110,20 +100,17 @@ class Deployment(Protocol):
     @property
     def name(self) -> str:
         """Name of the site or fleet."""
-        ...
 
     @property
     def web(self) -> Web:
         """The settings of its page."""
-        ...
 
 
-class StoredEvents(Protocol):
+class EventStore(Protocol):
     """Stored events; in a fleet, cameras are `site/camera`, and `site/` matches a whole site."""
 
-    def event(self, id: str) -> Record | None:
+    def event(self, id: str) -> records.Record | None:
         """The event with this id."""
-        ...
 
     def events(
         self,
@@ -134,22 +121,18 @@ class StoredEvents(Protocol):
         open: bool | None = None,
         limit: int | None = 100,
         before_id: str | None = None,
-        search: Search = EVERY,
-    ) -> list[Record]:
+        search: records.Search = records.EVERY,
+    ) -> list[records.Record]:
         """Events, the newest first."""
-        ...
 
     def to_review(self) -> int:
         """Number of events that nobody has seen, 1000 at most."""
-        ...
 
-    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, Review]:
+    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, records.Review]:
         """What was said of events that somebody has seen; of all, or of those with these ids."""
-        ...
 
     def see(self, id: str, now: float, by: str = "") -> None:
         """Note that somebody has seen an event."""
-        ...
 
     def delete(
         self,
@@ -158,32 +141,14 @@ class StoredEvents(Protocol):
         before: float | None = None,
         after: float | None = None,
         ids: Sequence[str] | None = None,
-    ) -> Deleted:
+    ) -> records.Deleted:
         """Delete events that have ended."""
-        ...
 
-    def stored(self) -> Inventory:
+    def stored(self) -> records.Inventory:
         """Inventory of the store: counts, sizes and time ranges."""
-        ...
 
 
-class Learning(Protocol):
-    """A site that learns its own model."""
-
-    def versions(self) -> list[LearnedFacts]:
-        """The models, the newest first."""
-        ...
-
-    def fit_now(self) -> None:
-        """Fit a new model soon."""
-        ...
-
-    def use(self, name: str) -> None:
-        """Go back to an older model."""
-        ...
-
-
-def add_routes(app: FastAPI, site: Running, version: str) -> None:
+def add_routes(app: FastAPI, site: PageContext, version: str) -> None:
     """Add all routes under /api."""
     _add_cameras(app, site, version)
     _add_events(app, site)
@@ -208,12 +173,14 @@ def searched(
         float | None, Query(description="Lowest top score, in multiples of the threshold.", ge=0)
     ] = None,
     review: Annotated[
-        ReviewState | None,
+        records.ReviewState | None,
         Query(description="Those that nobody has seen, that somebody has, or judged so."),
     ] = None,
-) -> Search:
+) -> records.Search:
     """The search that a query asks for."""
-    return Search(zone=zone, words=words, min_score=min_score, min_times=min_times, review=review)
+    return records.Search(
+        zone=zone, words=words, min_score=min_score, min_times=min_times, review=review
+    )
 
 
 def user_of(request: Request) -> str:
@@ -251,10 +218,10 @@ class TimelineAnswer(Strict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedEvent(Record):
+class JudgedEvent(records.Record):
     """An event, what people said of it, and where it was recorded."""
 
-    mark: Mark | None
+    mark: records.Mark | None
     """None if nobody judged it."""
     reviewed: float | None
     """Unix time at which somebody saw or judged it."""
@@ -265,8 +232,8 @@ class JudgedEvent(Record):
 
 
 for answer in (  # their docstrings of fields go into the OpenAPI document
-    *(CameraView, SinkView, Inventory, JudgedEvent, EventExplanation),
-    *(Moment, WeekOfAlerts, LearnedFacts),
+    *(live.CameraView, live.SinkView, records.Inventory, JudgedEvent, EventExplanation),
+    *(Moment, records.WeekOfAlerts, LearnedFacts),
 ):
     setattr(answer, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
     # made once: else every route of every app would make it anew
@@ -286,7 +253,7 @@ class EventsAnswer(Strict):
 class MarkRequest(Strict):
     """What an event was; None takes the judgement back."""
 
-    mark: Mark | None
+    mark: records.Mark | None
 
 
 class UndeliveredMessage(BaseModel):
@@ -322,7 +289,7 @@ class Resent(Strict):
     messages: int
 
 
-def _add_cameras(app: FastAPI, site: Running, version: str) -> None:
+def _add_cameras(app: FastAPI, site: PageContext, version: str) -> None:
     @app.get("/api/site", tags=["site"])
     def the_site() -> SiteAnswer:
         """The site itself."""
@@ -334,12 +301,12 @@ def _add_cameras(app: FastAPI, site: Running, version: str) -> None:
         )
 
     @app.get("/api/cameras", tags=["cameras"])
-    def cameras() -> tuple[CameraView, ...]:
+    def cameras() -> tuple[live.CameraView, ...]:
         """All cameras: settings, health, counts and drift."""
         return site.status.snapshot().cameras
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: CameraPath) -> CameraView:
+    def camera(name: CameraPath) -> live.CameraView:
         """One camera."""
         return site.camera(name)
 
@@ -354,12 +321,12 @@ def _add_cameras(app: FastAPI, site: Running, version: str) -> None:
         return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
 
 
-def _timeline(site: Running, camera: CameraView) -> TimelineAnswer:
+def _timeline(site: PageContext, camera: live.CameraView) -> TimelineAnswer:
     points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
     return TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
-def _add_events(app: FastAPI, site: Running) -> None:
+def _add_events(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/events", tags=["events"], responses=NOT_THERE)
     def events(
         camera: CameraName = None,
@@ -370,7 +337,7 @@ def _add_events(app: FastAPI, site: Running) -> None:
             str | None, Query(description="`next` of the answer before.", max_length=200)
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50,
-        search: Annotated[Search, Depends(searched)] = EVERY,
+        search: Annotated[records.Search, Depends(searched)] = records.EVERY,
     ) -> EventsAnswer:
         """Events, the newest first, some at a time."""
         if before is not None:
@@ -398,7 +365,7 @@ def _add_events(app: FastAPI, site: Running) -> None:
         camera: CameraName = None,
         since: Time = None,
         until: Time = None,
-    ) -> Deleted:
+    ) -> records.Deleted:
         """Delete the events of a camera or a span of time that are over, with their poses."""
         if camera is None and since is None and until is None:
             raise HTTPException(422, "expected a camera, since or until, got none of them")
@@ -407,7 +374,7 @@ def _add_events(app: FastAPI, site: Running) -> None:
         return done
 
 
-def _add_one_event(app: FastAPI, site: Running) -> None:
+def _add_one_event(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
     def event(id: EventIdPath) -> JudgedEvent:
         """One event."""
@@ -452,7 +419,7 @@ def _add_one_event(app: FastAPI, site: Running) -> None:
         return Response(status_code=204)
 
 
-def _add_scenes(app: FastAPI, site: Running) -> None:
+def _add_scenes(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/events/{id}/scene", tags=["events"], responses=NOT_THERE)
     def scene(id: EventIdPath) -> Moment:
         """Everybody in view around the peak of an event."""
@@ -469,20 +436,20 @@ def _add_scenes(app: FastAPI, site: Running) -> None:
         return NO_POSES if site.replays is None else site.replays.moment(name, at)
 
 
-def _add_inventory(app: FastAPI, site: Running) -> None:
+def _add_inventory(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/stored", tags=["site"])
-    def stored() -> Inventory:
+    def stored() -> records.Inventory:
         """What the site keeps: how many of what, from when to when, in how many bytes."""
         found = site.store.stored()
         return replace(found, files={FilePath(path.name): n for path, n in found.files.items()})
 
     @app.get("/api/sinks", tags=["site"])
-    def sinks() -> tuple[SinkView, ...]:
+    def sinks() -> tuple[live.SinkView, ...]:
         """Where events go, how many wait, and what went wrong."""
         return site.status.snapshot().sinks
 
 
-def _add_dead_letters(app: FastAPI, site: Running) -> None:
+def _add_dead_letters(app: FastAPI, site: PageContext) -> None:
     outbox = getattr(site.store, "outbox", None)  # a fleet has none
 
     @app.get("/api/undelivered", tags=["site"])
@@ -503,7 +470,7 @@ def _add_dead_letters(app: FastAPI, site: Running) -> None:
         return Resent(messages=count)
 
 
-def _add_place(app: FastAPI, site: Running) -> None:
+def _add_place(app: FastAPI, site: PageContext) -> None:
     @app.get(
         "/api/cameras/{name}/place",
         tags=["cameras"],

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -19,6 +18,7 @@ from stepvad.events.record import WeekOfAlerts, by_week
 from stepvad.site.accounts import TOKEN_USER
 from stepvad.site.checking import CameraPicture, CameraProblem
 from stepvad.site.intake.status import LearningView, LiveStatus
+from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
 from stepvad.site.settings.editing import Edit, KeyChanges
@@ -27,7 +27,7 @@ from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEdit
 from stepvad.site.settings.page import concern_of, limits_of
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks import TestResult, find_people, names, send_tests
-from stepvad.web.routes import Learning, Problem, StoredEvents, Strict
+from stepvad.web.routes import EventStore, Problem, Strict
 
 Digest = Annotated[
     str, Field(max_length=64, description="Of the file that was loaded; it must not have changed.")
@@ -43,19 +43,17 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 MOST_JUDGED = 20_000
 """Newest events that are counted."""
 
-PAGE, WORKER = "notifications.html", "sw.js"
-
 
 def add_settings_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
     """Add the routes below /api/settings; without an editor they answer that there is no file."""
-    _of_the_file(app, editor)
-    _of_trials(app, editor)
+    _add_file_routes(app, editor)
+    _add_trials(app, editor)
 
 
-def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learning | None) -> None:
+def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learner | None) -> None:
     """Add the routes under /api/learning; without a learner there is nothing to change."""
 
-    def needed() -> Learning:
+    def needed() -> Learner:
         if learner is None:
             raise HTTPException(409, "this site has a model that it did not learn itself")
         return learner
@@ -83,7 +81,7 @@ def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learning | No
         return learning()
 
 
-def add_precision_route(app: FastAPI, store: StoredEvents) -> None:
+def add_precision_route(app: FastAPI, store: EventStore) -> None:
     """Add the route that counts right and false alerts."""
 
     @app.get("/api/precision", tags=["events"])
@@ -93,14 +91,6 @@ def add_precision_route(app: FastAPI, store: StoredEvents) -> None:
         """Right and false alerts by camera and week, the latest first."""
         found = store.events(since=since, limit=MOST_JUDGED)
         return by_week(found, store.reviews())
-
-
-def add_notifications(app: FastAPI, settings: SiteSettings) -> None:
-    """Add the routes, the page and its service worker."""
-    subscriptions = PushSubscriptions(settings.data, settings.web.accounts)
-    _add_browsers(app, settings, subscriptions)
-    _add_test(app, settings)
-    _add_files(app)
 
 
 class WrongSettings(BaseModel):
@@ -259,25 +249,25 @@ def account_of(request: Request) -> str:
     return str(identity.user.name)
 
 
-def _of_the_file(app: FastAPI, editor: SettingsEditor | None) -> None:
+def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
     @app.get("/api/settings", tags=["settings"], responses=REFUSALS)
     def settings() -> SettingsAnswer:
         """The settings file: its text, and its values for forms."""
-        known = _known(editor)
+        known = _needed(editor)
         with _refusals():
             return _settings(known, known.current())
 
     @app.put("/api/settings", tags=["settings"], responses=REFUSALS)
     def save(asked: SaveText) -> SavedSettings:
         """Replace the file, if it is valid and nobody changed it; the site starts again."""
-        known = _known(editor)
+        known = _needed(editor)
         with _refusals(asked.text):
             return _saved(known.save(asked.digest, asked.text), asked.digest)
 
     @app.patch("/api/settings", tags=["settings"], responses=REFUSALS)
     def edit(asked: SaveEdits) -> SavedSettings:
         """Change cameras, zones and sections; everything else in the file stays as it is."""
-        known = _known(editor)
+        known = _needed(editor)
         with _refusals():
             text = known.edited(asked.digest, asked.edits)
         with _refusals(text):
@@ -286,7 +276,7 @@ def _of_the_file(app: FastAPI, editor: SettingsEditor | None) -> None:
     @app.post("/api/settings/check", tags=["settings"], responses=REFUSALS)
     def check(asked: CheckText) -> CheckedSettings:
         """Check a text as `stepvad watch --check` does."""
-        known = _known(editor)
+        known = _needed(editor)
         try:
             return CheckedSettings(ok=True, lines=known.check_text(asked.text))
         except StepvadError as error:
@@ -294,18 +284,18 @@ def _of_the_file(app: FastAPI, editor: SettingsEditor | None) -> None:
             return CheckedSettings(ok=False, lines=[], wrong=wrong)
 
 
-def _of_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
+def _add_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
     @app.post("/api/settings/try-camera", tags=["settings"], responses=REFUSALS)
     def try_camera(asked: TryCamera) -> CameraPicture | CameraProblem:
         """Open a camera and show one frame of it as skeletons; no pixel leaves the machine."""
-        known = _known(editor)
+        known = _needed(editor)
         with _refusals():
             return known.try_camera(asked.keys)
 
     @app.post("/api/settings/test-sink", tags=["settings"], responses=REFUSALS)
     def test_sink(asked: TestSink) -> TestedSink:
         """Send a test event through a sink and say what came back."""
-        known = _known(editor)
+        known = _needed(editor)
         try:
             known.test_sink(asked.name)
         except BusyError as error:
@@ -316,7 +306,7 @@ def _of_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
         return TestedSink(outcome="sent", words=words)
 
 
-def _known(editor: SettingsEditor | None) -> SettingsEditor:
+def _needed(editor: SettingsEditor | None) -> SettingsEditor:
     if editor is None:
         raise HTTPException(404, WrongSettings(problem=NO_FILE).model_dump())
     return editor
@@ -365,7 +355,9 @@ def _wrong(error: StepvadError, text: str = "") -> WrongSettings:
     )
 
 
-def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubscriptions) -> None:
+def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
+    """Add the routes of messages to people and their browsers."""
+    subscriptions = PushSubscriptions(settings.data, settings.web.accounts)
     notified = any(one.browsers for one in settings.sinks.notify)
 
     @app.get("/api/notifications", tags=["notifications"])
@@ -414,8 +406,10 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
         subscriptions.remove([chosen.endpoint])
         return Response(status_code=204)
 
+    _add_test_messages(app, settings)
 
-def _add_test(app: FastAPI, settings: SiteSettings) -> None:
+
+def _add_test_messages(app: FastAPI, settings: SiteSettings) -> None:
     busy = threading.Lock()
 
     @app.post(
@@ -438,17 +432,3 @@ def _add_test(app: FastAPI, settings: SiteSettings) -> None:
             return [*send_tests(settings, whom)]
         finally:
             busy.release()
-
-
-def _add_files(app: FastAPI) -> None:
-    static = files("stepvad.web").joinpath("static")
-    parts = {name: static.joinpath(name).read_text(encoding="utf-8") for name in (PAGE, WORKER)}
-
-    @app.get("/notifications", include_in_schema=False)
-    def page() -> Response:
-        return Response(parts[PAGE], media_type="text/html; charset=utf-8")
-
-    @app.get("/sw.js", include_in_schema=False)
-    def worker() -> Response:
-        """The service worker, at the root: it may open any page of the site."""
-        return Response(parts[WORKER], media_type="text/javascript; charset=utf-8")

@@ -71,9 +71,14 @@ class UserRequest(RoleRequest):
 
 def add_user_routes(app: FastAPI, accounts: Accounts) -> None:
     """Add all routes of accounts."""
-    _of_me(app)
-    _of_users(app, accounts)
-    _of_one_user(app, accounts)
+    _add_users(app, accounts)
+    _add_one_user(app, accounts)
+
+    @app.get("/api/me", tags=["users"])
+    def me(request: Request) -> Me:
+        """Who asks."""
+        identity: Identity = request.state.identity
+        return Me(identity.user.name, identity.user.role, identity.known_by)
 
     @app.get("/api/audit", tags=["users"])
     def audit(
@@ -86,16 +91,7 @@ def add_user_routes(app: FastAPI, accounts: Accounts) -> None:
         return accounts.audit.entries(before=before, limit=limit)
 
 
-def _of_me(app: FastAPI) -> None:
-    @app.get("/api/me", tags=["users"])
-    def me(request: Request) -> Me:
-        """Who asks."""
-        identity: Identity = request.state.identity
-        user = identity.user
-        return Me(user.name, user.role, identity.known_by)
-
-
-def _of_users(app: FastAPI, accounts: Accounts) -> None:
+def _add_users(app: FastAPI, accounts: Accounts) -> None:
     @app.get("/api/users", tags=["users"])
     def users() -> list[UserAnswer]:
         """All accounts by name."""
@@ -112,7 +108,7 @@ def _of_users(app: FastAPI, accounts: Accounts) -> None:
         return _link(accounts, wanted.name)
 
 
-def _of_one_user(app: FastAPI, accounts: Accounts) -> None:
+def _add_one_user(app: FastAPI, accounts: Accounts) -> None:
     @app.put("/api/users/{name}/role", tags=["users"], responses=NO_USER | TAKEN)
     def role(name: UserName, wanted: RoleRequest, request: Request) -> UserAnswer:
         """Change a role; it counts from the next request on."""

@@ -232,8 +232,8 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
         explain(id)
 
     parts = edge.settings, edge.store, edge.status, explain, mark
-    shown = PageParts(*parts, drawings=edge.intake.drawings)
-    page = serve(shown, token, edge.supervisor)
+    page_parts = PageParts(*parts, drawings=edge.intake.drawings)
+    page = serve(page_parts, token, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)
     return page
