@@ -85,7 +85,7 @@ def watched(
 
 def detected(frames: Sequence[FoundPeople]) -> list[FoundPeople]:
     """The same frames without the followed people."""
-    return [replace(seen, people=seen.people.take(~seen.people.boxes.followed)) for seen in frames]
+    return [replace(one, people=one.people.select(~one.people.boxes.followed)) for one in frames]
 
 
 def print_falls(falls: dict[str, tuple[float, list[FoundPeople]]]) -> None:
@@ -141,7 +141,7 @@ def middles(
     seen: FoundPeople, *, followed: bool
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Middles and diagonals `(n, 3)` of the certain poses, followed or detected."""
-    people = seen.people.take(seen.people.certain(MIN_CONFIDENCE))
+    people = seen.people.select(seen.people.certain(MIN_CONFIDENCE))
     corners = extents(people.keypoints)[people.boxes.followed == followed]
     diagonals = np.linalg.norm(corners[:, 2:] - corners[:, :2], axis=1)
     return np.column_stack([(corners[:, :2] + corners[:, 2:]) / 2, diagonals])

@@ -62,7 +62,7 @@ class Way:
             frame = self._timed("decode", lambda: next(self.frames))
             if frame.number % self.every == 0:
                 people = self._look(frame)
-                sure = people.take(people.certain(MIN_CONFIDENCE))
+                sure = people.select(people.certain(MIN_CONFIDENCE))
                 when = frame.pts
                 poses = self._timed(
                     "track", lambda sure=sure, when=when: self.tracker.update(sure, time_s=when)

@@ -139,7 +139,7 @@ def read(video: Path, detector: Path, pose: Path, cache: Path) -> dict[int, Peop
         if parts.latest is None or parts.latest.number + 1 < (VideoFile(video).n_frames or 0):
             extract_file(VideoFile(video), open_estimator(detector, pose), parts)
         return {
-            seen.number: seen.people.take(seen.people.certain(MIN_CONFIDENCE)) for seen in parts
+            seen.number: seen.people.select(seen.people.certain(MIN_CONFIDENCE)) for seen in parts
         }
 
 

@@ -32,9 +32,9 @@ class People:
         """Number of people."""
         return len(self.boxes)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> People:
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> People:
         """Some of them, in this order."""
-        return People(self.boxes.take(rows), self.keypoints[rows], self.confidence[rows])
+        return People(self.boxes.select(rows), self.keypoints[rows], self.confidence[rows])
 
     def certain(self, least_confidence: float) -> NDArray[np.bool_]:
         """Mask `(N,)` of people whose mean joint confidence is at least `least_confidence`."""
@@ -71,7 +71,7 @@ class Boxes:
         """Number of people."""
         return len(self.corners)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Boxes:
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Boxes:
         """Some of them, in this order."""
         return Boxes(self.corners[rows], self.scores[rows], self.followed[rows])
 
@@ -98,7 +98,7 @@ class LastPoses:
         """Number of people."""
         return len(self.diagonals)
 
-    def take(self, rows: NDArray[np.int64]) -> LastPoses:
+    def select(self, rows: NDArray[np.int64]) -> LastPoses:
         """Some of them, in this order."""
         return LastPoses(self.corners[rows], self.diagonals[rows])
 
@@ -132,6 +132,17 @@ def join(first: People, second: People) -> People:
 def extents(keypoints: Float32s) -> Float32s:
     """Corners `(N, 4)` of poses `(N, V, 2)`."""
     return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
+
+
+def centres(corners: Float32s) -> Float32s:
+    """Middles `(N, 2)` of boxes."""
+    return np.asarray((corners[:, :2] + corners[:, 2:]) / 2, np.float32)
+
+
+def heights(corners: Float32s) -> Float32s:
+    """Body heights `(N,)`: the longer sides of boxes, at least 1 pixel."""
+    sides = np.maximum(corners[:, 2:] - corners[:, :2], 1)
+    return np.asarray(sides.max(axis=1, initial=1), np.float32)
 
 
 def iou(a: Float32s, b: Float32s) -> Float32s:

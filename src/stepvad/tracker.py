@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from stepvad import skeletons
 from stepvad.errors import DataError
-from stepvad.people import Boxes, Float32s, People, iou, pose_overlap
+from stepvad.people import Boxes, Float32s, People, centres, heights, iou, pose_overlap
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Bodies, jumped
@@ -116,15 +116,21 @@ class Tracker:
                 owner[row] = self._persons[rivals[0]]
                 doubted |= set(rivals)
         # those seen are updated, and new tracks begin
-        self._see_all(people, owner, doubted)
+        self._update_persons(people, owner, doubted)
         for row in np.flatnonzero(free).tolist():
             if apart[row, taken].all():
                 owner[row] = self._begin(people, row, confirmed=first)
+        # people with an id whose poses are in line with those before
         return [
             Pose(person.track_id, people.keypoints[row], people.confidence[row])
             for row, person in sorted(owner.items(), key=lambda item: item[0])
-            if person.track_id is not None and self._is_good(person)
+            if person.track_id is not None and person.is_in_line(now)
         ]
+
+    def reset(self) -> None:
+        """Drop all tracks, for example after a lost connection; ids are never reused."""
+        self._persons = []
+        self._now = None
 
     def _advance(self, time_s: float | None) -> tuple[float, float]:
         """Predict everybody for the next frame; return its time, and that since the last one."""
@@ -132,40 +138,30 @@ class Tracker:
         now = before + FRAME_S if time_s is None else time_s
         dt = 0.0 if self._now is None else max(now - before, 0.0)
         self._now = now
-        self._forget(now, dt)
+        # people unseen for too long are forgotten, newcomers sooner
+        newcomer_s = min(max(CONFIRM_S, 1.5 * dt), self._patience_s)
+        self._persons = [
+            person
+            for person in self._persons
+            if now - person.time_s <= (newcomer_s if person.track_id is None else self._patience_s)
+        ]
         for person in self._persons:
             person.motion.predict(dt)
         return now, dt
 
-    def _see_all(self, people: People, owner: dict[int, Person], doubted: set[int]) -> None:
+    def _update_persons(self, people: People, owner: dict[int, Person], doubted: set[int]) -> None:
         """Update those seen; doubted people get a new id if they were, and are dropped if not."""
         for at in doubted:
             self._persons[at].track_id = self._persons[at].good = None
         for row, person in owner.items():
-            self._see(person, people, row)
+            person.corners = people.boxes.corners[row]
+            person.motion.correct(person.corners)
+            person.keypoints, person.confidence = people.keypoints[row], people.confidence[row]
+            person.time_s = self._now or 0.0
+            if person.track_id is None:
+                person.track_id = self._new_id()
         gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
         self._persons = [person for person in self._persons if person not in gone]
-
-    def reset(self) -> None:
-        """Drop all tracks, for example after a lost connection; ids are never reused."""
-        self._persons = []
-        self._now = None
-
-    def _see(self, person: Person, people: People, row: int) -> None:
-        person.corners = people.boxes.corners[row]
-        person.motion.correct(person.corners)
-        person.keypoints, person.confidence = people.keypoints[row], people.confidence[row]
-        person.time_s = self._now or 0.0
-        if person.track_id is None:
-            person.track_id = self._new_id()
-
-    def _is_good(self, person: Person) -> bool:
-        """Tell if the pose of a person just seen is in line with those before."""
-        now = self._now or 0.0
-        if person.good is None:
-            person.good = LastGood(person.keypoints, now)
-            return True
-        return person.good.accepts(person.keypoints, now)
 
     def _begin(self, people: People, row: int, *, confirmed: bool) -> Person:
         """Start a track; people in the very first frame need no confirmation."""
@@ -176,254 +172,9 @@ class Tracker:
         self._persons.append(person)
         return person
 
-    def _forget(self, now: float, dt: float) -> None:
-        newcomer_s = min(max(CONFIRM_S, 1.5 * dt), self._patience_s)
-        self._persons = [
-            person
-            for person in self._persons
-            if now - person.time_s <= (newcomer_s if person.track_id is None else self._patience_s)
-        ]
-
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id
-
-
-@dataclass(slots=True, eq=False)
-class Person:
-    """State of one tracked person; `time_s`, the box and the joints are of the last sighting."""
-
-    motion: BoxMotion
-    corners: Float32s
-    keypoints: Float32s
-    confidence: Float32s
-    time_s: float
-    track_id: int | None = None
-    """None until seen twice."""
-    good: LastGood | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Likeness:
-    """Likeness `(N, M)` of N persons and M detections, and the pairs that may be the same."""
-
-    values: NDArray[np.float64]
-    allowed: NDArray[np.bool_]
-    known: NDArray[np.bool_]
-    """Persons with a track id, `(N,)`."""
-    unseen_s: NDArray[np.float64]
-    lost: NDArray[np.bool_]
-
-
-def likeness(
-    persons: Sequence[Person], people: People, high: NDArray[np.bool_], now: float, dt: float
-) -> Likeness:
-    """Compare persons, predicted to time `now`, with the detections of a frame.
-
-    `high` marks detections with a high score: others only continue tracks that are not lost.
-    """
-    shape = len(persons), len(people)
-    unseen_s = np.array([now - person.time_s for person in persons])
-    known = np.array([person.track_id is not None for person in persons], np.bool_)
-    lost = unseen_s > max(LOST_S, 1.5 * dt)
-    if 0 in shape:
-        return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s, lost)
-    # predicted boxes, (N, 4), beside the detected ones, (M, 4)
-    boxes = np.array([person.motion.corners() for person in persons])
-    spread = np.array([person.motion.spread for person in persons])[:, None]
-    centre, sides = _centre(boxes), boxes[:, 2:] - boxes[:, :2]
-    height = sides.max(axis=1)
-    seen = people.boxes.corners
-    # distance in body heights, growth as a logarithm, and the likeness of each pair, (N, M)
-    distance = np.linalg.norm(centre[:, None] - _centre(seen)[None], axis=2) / height[:, None]
-    growth = np.abs(np.log(_sizes(seen)[None] / _sizes(boxes)[:, None]))
-    values = (
-        iou(boxes, seen)
-        + POSE * pose_overlap(_moved(persons, centre), _joints(people), height)
-        - MOTION * (distance / spread) ** 2
-        - SIZE * growth**2
-        - UNSEEN * unseen_s[:, None]
-    )
-    # pairs that may be the same at all: the longer unseen, the farther
-    allowed = (
-        (distance < spread * np.where(lost, MOST_DEVIATION_LOST, MOST_DEVIATION)[:, None])
-        & (distance < MOST_DISTANCE)
-        & (growth < np.where(lost, MOST_GROWTH_LOST, MOST_GROWTH)[:, None])
-        & (values > _least(values, spread, known, high) + np.where(high, 0, LOW_PENALTY))
-        & (high[None] | (known & ~lost)[:, None])
-    )
-    return Likeness(values, allowed, known, unseen_s, lost)
-
-
-def twins(people: People) -> NDArray[np.bool_]:
-    """Pairs of detections that may be of one body, `(M, M)`: by their poses or their boxes."""
-    boxes = people.boxes.corners
-    height = np.maximum(boxes[:, 2:] - boxes[:, :2], 1).max(axis=1, initial=1.0)
-    overlap, area = iou(boxes, boxes), np.square(_sizes(boxes))
-    shared = overlap / (1 + overlap) * (area[:, None] + area[None])
-    same = shared > ONE_BODY * np.minimum(area[:, None], area[None])
-    same |= pose_overlap(_joints(people), _joints(people), height) > ONE_POSE
-    np.fill_diagonal(same, val=False)
-    return np.asarray(same)
-
-
-class BoxMotion:
-    """Constant-velocity model of a box's centre; its sides are smoothed, and held while unseen.
-
-    Both coordinates of the centre share their variances, which are in squared body heights.
-    """
-
-    def __init__(self, corners: Float32s) -> None:
-        self._centre, self._sides = _centre_and_sides(corners)
-        self._speed = np.zeros(2)
-        self._var_place, self._cov, self._var_speed = PLACE_NOISE**2, 0.0, FIRST_SPEED**2
-
-    def predict(self, dt: float) -> None:
-        """Advance by `dt` seconds: the centre moves, and its uncertainty grows."""
-        self._centre = self._centre + dt * self._speed
-        pace = float(np.hypot(*self._speed)) / self._sides.max()
-        q = (SPEED_CHANGE + PACE_CHANGE * pace) ** 2 * dt
-        self._var_place += 2 * dt * self._cov + dt**2 * self._var_speed + q * dt**2 / 3
-        self._cov += dt * self._var_speed + q * dt / 2
-        self._var_speed += q
-
-    def correct(self, corners: Float32s) -> None:
-        """Update with an observed box."""
-        centre, sides = _centre_and_sides(corners)
-        certainty = self._var_place + PLACE_NOISE**2
-        place_gain, speed_gain = self._var_place / certainty, self._cov / certainty
-        self._speed = self._speed + speed_gain * (centre - self._centre)
-        self._centre = self._centre + place_gain * (centre - self._centre)
-        self._sides = self._sides + SIZE_GAIN * (sides - self._sides)
-        self._var_speed -= speed_gain * self._cov
-        self._cov *= 1 - place_gain
-        self._var_place *= 1 - place_gain
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of where the box will be seen, in body heights."""
-        return float(np.sqrt(self._var_place + PLACE_NOISE**2))
-
-    def corners(self) -> Float32s:
-        """The estimated box: left, top, right, bottom."""
-        half = self._sides / 2
-        return np.concatenate([self._centre - half, self._centre + half]).astype(np.float32)
-
-
-@dataclass(slots=True)
-class LastGood:
-    """The last pose of a track that was in line, and when it was."""
-
-    keypoints: Float32s
-    time_s: float
-
-    def accepts(self, keypoints: Float32s, time_s: float) -> bool:
-        """Tell if a later pose `(V, 2)` is in line; if so, it is the last good one from now on.
-
-        A body that jumps or changes its size at once is not, for up to `LONGEST_GLITCH_S`.
-        """
-        apart_s = time_s - self.time_s
-        if 0 <= apart_s <= LONGEST_GLITCH_S and _body_size(self.keypoints) >= SMALLEST_BODY:
-            poses = self.keypoints[None], keypoints[None]
-            if jumped(*poses, np.array([apart_s]))[0]:
-                return False
-        self.keypoints, self.time_s = keypoints, time_s
-        return True
-
-
-def _pairs(likely: Likeness) -> Pairs:
-    """Pair persons and detections to the largest sum of likenesses."""
-    worth = np.where(likely.allowed, likely.values + 2, 0)  # more pairs come before better ones
-    persons, rows = linear_sum_assignment(worth, maximize=True)
-    pairs = zip(persons.tolist(), rows.tolist(), strict=True)
-    return {at: row for at, row in pairs if likely.allowed[at, row]}
-
-
-def _shared(likely: Likeness, pairs: Pairs) -> dict[int, list[int]]:
-    """Detections that may be of another, missing person: its person, then the others."""
-    waiting = likely.known & (likely.unseen_s < HIDDEN_S)
-    waiting[list(pairs)] = False
-    shared = {}
-    for at, row in pairs.items() if waiting.any() else ():
-        others = _rivals(likely.values[:, row], likely.values[at, row]) & waiting
-        if likely.known[at] and others.any():
-            shared[row] = [at, *np.flatnonzero(others).tolist()]
-    return shared
-
-
-def _split(
-    likely: Likeness, pairs: Pairs, free: NDArray[np.bool_], apart: NDArray[np.bool_]
-) -> set[int]:
-    """Persons to whom a free box, apart from their own, is nearly as like."""
-    return {
-        at
-        for at, row in pairs.items()
-        if free.any()
-        and likely.known[at]
-        and (_rivals(likely.values[at], likely.values[at, row]) & free & apart[row]).any()
-    }
-
-
-def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
-    """Persons who could be swapped with another at little loss of likeness."""
-    if likely.allowed.sum() == len(pairs):
-        return set()
-    at, rows = np.array(list(pairs), np.int64), np.array(list(pairs.values()), np.int64)
-    values, allowed = likely.values[np.ix_(at, rows)], likely.allowed[np.ix_(at, rows)]
-    # what two persons would lose by swapping their detections, (pairs, pairs)
-    own = np.diag(values)
-    close = own[:, None] + own[None] - values - values.T < CLEAR_SWAP
-    both = likely.known[at][:, None] & likely.known[at][None]
-    close &= allowed & allowed.T & both & ~np.eye(len(at), dtype=np.bool_)
-    return set(at[close.any(axis=1)].tolist())
-
-
-def _rivals(values: NDArray[np.float64], own: float) -> NDArray[np.bool_]:
-    return np.asarray((values > RIVAL) & (own - values < CLEAR))
-
-
-def _least(
-    values: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    known: NDArray[np.bool_],
-    high: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """The likeness required: more where others come into question."""
-    # how many others are near each pair, (N, M): persons to its detection, detections to its person
-    near = values > LEAST_ALONE
-    persons, detections = near & known[:, None], near & high[None]
-    others = persons.sum(axis=0) - persons + detections.sum(axis=1)[:, None] - detections
-    least = LEAST - LEAST_SPREAD * spread
-    return np.maximum(np.where(others > 0, least, np.minimum(least, LEAST_ALONE)), LEAST_LOST)
-
-
-def _moved(persons: Sequence[Person], centre: Float32s) -> tuple[Float32s, Float32s]:
-    """Joints of the last sighting, moved to the predicted place."""
-    moved = centre - _centre(np.array([person.corners for person in persons]))
-    keypoints = np.array([person.keypoints for person in persons]) + moved[:, None]
-    return keypoints, np.array([person.confidence for person in persons])
-
-
-def _joints(people: People) -> tuple[Float32s, Float32s]:
-    return people.keypoints, people.confidence
-
-
-def _centre(boxes: Float32s) -> Float32s:
-    return np.asarray((boxes[:, :2] + boxes[:, 2:]) / 2, np.float32)
-
-
-def _sizes(boxes: Float32s) -> Float32s:
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1)
-    return np.asarray(np.sqrt(sides[:, 0] * sides[:, 1]), np.float32)
-
-
-def _centre_and_sides(corners: Float32s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    low, high = corners[:2].astype(np.float64), corners[2:].astype(np.float64)
-    return (low + high) / 2, np.maximum(high - low, 1.0)
-
-
-def _body_size(keypoints: Float32s) -> float:
-    return float(Bodies.of(keypoints[None, None]).size[0, 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -457,6 +208,7 @@ class FramePoses:
         Without confidence all other joints count as seen, without boxes the extent of the joints
         is taken, and without a skeleton the known one with as many joints.
         """
+        # joints (N, V, 2), those that were not found at (0, 0) with confidence 0
         xy = _keypoints(keypoints)
         n, joints = xy.shape[:2]
         lost = ~np.isfinite(xy).all(axis=2) | (xy == 0).all(axis=2)
@@ -466,6 +218,7 @@ class FramePoses:
             given = _rows("confidence", confidence, (n, joints)).astype(np.float32)
             sure = np.clip(np.nan_to_num(given, nan=0.0), 0, 1)
         sure[lost] = 0
+        # boxes (N, 4) and scores (N,), without which every joint and person counts alike
         corners = _extents(xy, sure > 0) if boxes is None else _rows("boxes", boxes, (n, 4))
         rated = np.ones(n) if scores is None else _rows("scores", scores, (n,))
         return cls(
@@ -521,6 +274,7 @@ def clip_from_frames(
     skeleton = _one_skeleton(frames, name)
     if tracker is None and not any(frame.ids is not None for frame in frames):
         tracker = Tracker()
+    # a row for each pose: track, frame, joints, confidence
     rows = []
     for number, frame in enumerate(frames):
         if tracker is not None:
@@ -530,6 +284,246 @@ def clip_from_frames(
         rows += [(pose.track_id, number, pose.keypoints, pose.confidence) for pose in poses]
     tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
     return Clip(name, fps, len(frames), tracks, skeleton)
+
+
+@dataclass(slots=True, eq=False)
+class Person:
+    """State of one tracked person; `time_s`, the box and the joints are of the last sighting."""
+
+    motion: BoxMotion
+    corners: Float32s
+    keypoints: Float32s
+    confidence: Float32s
+    time_s: float
+    track_id: int | None = None
+    """None until seen twice."""
+    good: LastGood | None = None
+
+    def is_in_line(self, now: float) -> bool:
+        """Tell if the pose of a person just seen is in line with those before."""
+        if self.good is None:
+            self.good = LastGood(self.keypoints, now)
+            return True
+        return self.good.accepts(self.keypoints, now)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likeness:
+    """Likeness `(N, M)` of N persons and M detections, and the pairs that may be the same."""
+
+    values: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    """Persons with a track id, `(N,)`."""
+    unseen_s: NDArray[np.float64]
+    lost: NDArray[np.bool_]
+
+
+def likeness(
+    persons: Sequence[Person], people: People, high: NDArray[np.bool_], now: float, dt: float
+) -> Likeness:
+    """Compare persons, predicted to time `now`, with the detections of a frame.
+
+    `high` marks detections with a high score: others only continue tracks that are not lost.
+    """
+    shape = len(persons), len(people)
+    unseen_s = np.array([now - person.time_s for person in persons])
+    known = np.array([person.track_id is not None for person in persons], np.bool_)
+    lost = unseen_s > max(LOST_S, 1.5 * dt)
+    if 0 in shape:
+        return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s, lost)
+    # predicted boxes, (N, 4), beside the detected ones, (M, 4)
+    boxes = np.array([person.motion.corners() for person in persons])
+    spread = np.array([person.motion.spread for person in persons])[:, None]
+    centre, height = centres(boxes), heights(boxes)
+    seen = people.boxes.corners
+    # distance in body heights, growth as a logarithm, and the likeness of each pair, (N, M)
+    distance = np.linalg.norm(centre[:, None] - centres(seen)[None], axis=2) / height[:, None]
+    growth = np.abs(np.log(_sizes(seen)[None] / _sizes(boxes)[:, None]))
+    values = (
+        iou(boxes, seen)
+        + POSE * pose_overlap(_moved(persons, centre), _joints(people), height)
+        - MOTION * (distance / spread) ** 2
+        - SIZE * growth**2
+        - UNSEEN * unseen_s[:, None]
+    )
+    # pairs that may be the same at all: the longer unseen, the farther
+    allowed = (
+        (distance < spread * np.where(lost, MOST_DEVIATION_LOST, MOST_DEVIATION)[:, None])
+        & (distance < MOST_DISTANCE)
+        & (growth < np.where(lost, MOST_GROWTH_LOST, MOST_GROWTH)[:, None])
+        & (values > _least(values, spread, known, high) + np.where(high, 0, LOW_PENALTY))
+        & (high[None] | (known & ~lost)[:, None])
+    )
+    return Likeness(values, allowed, known, unseen_s, lost)
+
+
+def twins(people: People) -> NDArray[np.bool_]:
+    """Pairs of detections that may be of one body, `(M, M)`: by their poses or their boxes."""
+    boxes = people.boxes.corners
+    # the area that two boxes share, from their overlap and areas, (M, M)
+    overlap, area = iou(boxes, boxes), np.square(_sizes(boxes))
+    shared = overlap / (1 + overlap) * (area[:, None] + area[None])
+    same = shared > ONE_BODY * np.minimum(area[:, None], area[None])
+    same |= pose_overlap(_joints(people), _joints(people), heights(boxes)) > ONE_POSE
+    np.fill_diagonal(same, val=False)
+    return np.asarray(same)
+
+
+class BoxMotion:
+    """Constant-velocity model of a box's centre; its sides are smoothed, and held while unseen.
+
+    Both coordinates of the centre share their variances, which are in squared body heights.
+    """
+
+    def __init__(self, corners: Float32s) -> None:
+        self._centre, self._sides = _centre_and_sides(corners)
+        self._speed = np.zeros(2)
+        self._var_place, self._cov, self._var_speed = PLACE_NOISE**2, 0.0, FIRST_SPEED**2
+
+    def predict(self, dt: float) -> None:
+        """Advance by `dt` seconds: the centre moves, and its uncertainty grows."""
+        # a Kalman filter whose acceleration is noise, stronger for those who move already
+        self._centre = self._centre + dt * self._speed
+        pace = float(np.hypot(*self._speed)) / self._sides.max()
+        q = (SPEED_CHANGE + PACE_CHANGE * pace) ** 2 * dt
+        self._var_place += 2 * dt * self._cov + dt**2 * self._var_speed + q * dt**2 / 3
+        self._cov += dt * self._var_speed + q * dt / 2
+        self._var_speed += q
+
+    def correct(self, corners: Float32s) -> None:
+        """Update with an observed box."""
+        # gains: how much of the deviation from the prediction place and speed take over
+        centre, sides = _centre_and_sides(corners)
+        certainty = self._var_place + PLACE_NOISE**2
+        place_gain, speed_gain = self._var_place / certainty, self._cov / certainty
+        self._speed = self._speed + speed_gain * (centre - self._centre)
+        self._centre = self._centre + place_gain * (centre - self._centre)
+        self._sides = self._sides + SIZE_GAIN * (sides - self._sides)
+        self._var_speed -= speed_gain * self._cov
+        self._cov *= 1 - place_gain
+        self._var_place *= 1 - place_gain
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of where the box will be seen, in body heights."""
+        return float(np.sqrt(self._var_place + PLACE_NOISE**2))
+
+    def corners(self) -> Float32s:
+        """The estimated box: left, top, right, bottom."""
+        half = self._sides / 2
+        return np.concatenate([self._centre - half, self._centre + half]).astype(np.float32)
+
+
+@dataclass(slots=True)
+class LastGood:
+    """The last pose of a track that was in line, and when it was."""
+
+    keypoints: Float32s
+    time_s: float
+
+    def accepts(self, keypoints: Float32s, time_s: float) -> bool:
+        """Tell if a later pose `(V, 2)` is in line; if so, it is the last good one from now on.
+
+        A body that jumps or changes its size at once is not, for up to `LONGEST_GLITCH_S`.
+        """
+        apart_s = time_s - self.time_s
+        if 0 <= apart_s <= LONGEST_GLITCH_S:
+            size = Bodies.of(self.keypoints[None, None]).size[0, 0]
+            poses = self.keypoints[None], keypoints[None]
+            if size >= SMALLEST_BODY and jumped(*poses, np.array([apart_s]))[0]:
+                return False
+        self.keypoints, self.time_s = keypoints, time_s
+        return True
+
+
+def _pairs(likely: Likeness) -> Pairs:
+    """Pair persons and detections to the largest sum of likenesses."""
+    worth = np.where(likely.allowed, likely.values + 2, 0)  # more pairs come before better ones
+    persons, rows = linear_sum_assignment(worth, maximize=True)
+    pairs = zip(persons.tolist(), rows.tolist(), strict=True)
+    return {at: row for at, row in pairs if likely.allowed[at, row]}
+
+
+def _shared(likely: Likeness, pairs: Pairs) -> dict[int, list[int]]:
+    """Detections that may be of another, missing person: its person, then the others."""
+    # people with an id who are missing now, (N,)
+    waiting = likely.known & (likely.unseen_s < HIDDEN_S)
+    waiting[list(pairs)] = False
+    shared = {}
+    for at, row in pairs.items() if waiting.any() else ():
+        others = _rivals(likely.values[:, row], likely.values[at, row]) & waiting
+        if likely.known[at] and others.any():
+            shared[row] = [at, *np.flatnonzero(others).tolist()]
+    return shared
+
+
+def _split(
+    likely: Likeness, pairs: Pairs, free: NDArray[np.bool_], apart: NDArray[np.bool_]
+) -> set[int]:
+    """Persons to whom a free box, apart from their own, is nearly as like."""
+    return {
+        at
+        for at, row in pairs.items()
+        if free.any()
+        and likely.known[at]
+        and (_rivals(likely.values[at], likely.values[at, row]) & free & apart[row]).any()
+    }
+
+
+def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
+    """Persons who could be swapped with another at little loss of likeness."""
+    if likely.allowed.sum() == len(pairs):
+        return set()
+    # likeness of every person to every detection of the pairs, (pairs, pairs)
+    at, rows = np.array(list(pairs), np.int64), np.array(list(pairs.values()), np.int64)
+    values, allowed = likely.values[np.ix_(at, rows)], likely.allowed[np.ix_(at, rows)]
+    # what two persons would lose by swapping their detections
+    own = np.diag(values)
+    close = own[:, None] + own[None] - values - values.T < CLEAR_SWAP
+    both = likely.known[at][:, None] & likely.known[at][None]
+    close &= allowed & allowed.T & both & ~np.eye(len(at), dtype=np.bool_)
+    return set(at[close.any(axis=1)].tolist())
+
+
+def _rivals(values: NDArray[np.float64], own: float) -> NDArray[np.bool_]:
+    return np.asarray((values > RIVAL) & (own - values < CLEAR))
+
+
+def _least(
+    values: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    high: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """The likeness required: more where others come into question."""
+    # how many others are near each pair, (N, M): persons to its detection, detections to its person
+    near = values > LEAST_ALONE
+    persons, detections = near & known[:, None], near & high[None]
+    others = persons.sum(axis=0) - persons + detections.sum(axis=1)[:, None] - detections
+    least = LEAST - LEAST_SPREAD * spread
+    return np.maximum(np.where(others > 0, least, np.minimum(least, LEAST_ALONE)), LEAST_LOST)
+
+
+def _moved(persons: Sequence[Person], centre: Float32s) -> tuple[Float32s, Float32s]:
+    """Joints of the last sighting, moved to the predicted place."""
+    moved = centre - centres(np.array([person.corners for person in persons]))
+    keypoints = np.array([person.keypoints for person in persons]) + moved[:, None]
+    return keypoints, np.array([person.confidence for person in persons])
+
+
+def _joints(people: People) -> tuple[Float32s, Float32s]:
+    return people.keypoints, people.confidence
+
+
+def _sizes(boxes: Float32s) -> Float32s:
+    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1)
+    return np.asarray(np.sqrt(sides[:, 0] * sides[:, 1]), np.float32)
+
+
+def _centre_and_sides(corners: Float32s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low, high = corners[:2].astype(np.float64), corners[2:].astype(np.float64)
+    return (low + high) / 2, np.maximum(high - low, 1.0)
 
 
 def _one_skeleton(frames: Sequence[FramePoses], name: str) -> Skeleton:

@@ -219,7 +219,7 @@ def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
 
 
 def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:
-    nobody = seen(1, 0).people.take(np.array([], np.int64))
+    nobody = seen(1, 0).people.select(np.array([], np.int64))
     with Parts(tmp_path, ORIGIN) as parts:
         parts.add(seen(0, 3, epoch=2))
         parts.add(FoundPeople(1, 2, None, 5.0, (64, 48), nobody))

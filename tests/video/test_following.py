@@ -101,7 +101,7 @@ def watched(scene: Scene, fps: float = FPS) -> list[People]:
 
 
 def counts(found: Sequence[People]) -> list[int]:
-    return [len(people.take(people.certain(0.25))) for people in found]
+    return [len(people.select(people.certain(0.25))) for people in found]
 
 
 def falling(n: int = 20, *, lost_from: int = 5) -> Scene:
@@ -122,7 +122,7 @@ def test_a_followed_box_continues_a_track_even_after_a_pause_and_starts_none() -
     low, high = people.boxes.corners[0, :2], people.boxes.corners[0, 2:]
     assert (low < people.keypoints[0]).all()
     assert (people.keypoints[0] < high).all()
-    tracker, nobody = Tracker(), people.take(np.array([], np.int64))
+    tracker, nobody = Tracker(), people.select(np.array([], np.int64))
     detected = People(
         Boxes(people.boxes.corners - 10, np.array([0.9])), people.keypoints, people.confidence
     )
@@ -239,7 +239,7 @@ def test_nobody_is_followed_into_another_view_or_back_in_time() -> None:
     assert len(follower.last_poses(Moment(5.5, (0, 64, 48)))) == 1
     assert len(follower.last_poses(Moment(5.5, (1, 64, 48)))) == 0
     assert len(follower.last_poses(Moment(4.5, (0, 64, 48)))) == 0
-    follower.update(Moment(5.5, (1, 64, 48)), people.take(np.array([], np.int64)))
+    follower.update(Moment(5.5, (1, 64, 48)), people.select(np.array([], np.int64)))
     assert len(follower.last_poses(Moment(5.6, (0, 64, 48)))) == 0
 
 
@@ -353,7 +353,7 @@ def picture(people: dict[int, Pose]) -> Image:
 def test_poses_on_their_own_bodies_stay() -> None:
     poses = [standing(60), standing(90), standing(200)]
     assert not on_neighbour(people_with(poses, poses)).any()
-    nobody = people_with(poses, poses).take(np.zeros(3, np.bool_))
+    nobody = people_with(poses, poses).select(np.zeros(3, np.bool_))
     assert on_neighbour(nobody).shape == (0,)
 
 

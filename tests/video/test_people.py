@@ -136,7 +136,7 @@ def test_both_runtimes_find_the_same_people(models: Path, street: Image) -> None
     for engine in (PoseEngine("onnxruntime"), PoseEngine("openvino")):
         estimator = _real(models, engine)
         (people,) = estimator.estimate([street], estimator.detect([street]))
-        found.append(people.take(people.certain(0.25)))
+        found.append(people.select(people.certain(0.25)))
     here, there = found
     assert len(here) == len(there) == 3
     np.testing.assert_allclose(here.boxes.corners, there.boxes.corners, atol=0.01)
@@ -149,7 +149,7 @@ def test_joints_of_pedestrians_stand_upright_in_their_boxes(models: Path, street
     pytest.importorskip("cv2")
     estimator = _real(models, PoseEngine())
     (people,) = estimator.estimate([street], estimator.detect([street]))
-    people = people.take(people.certain(0.25))
+    people = people.select(people.certain(0.25))
     corners, joints = people.boxes.corners, people.keypoints
     assert (joints[:, 0, 1] < joints[:, 11, 1]).all()
     assert (joints[:, 11, 1] < joints[:, 15, 1]).all()
@@ -370,7 +370,7 @@ def test_a_tiny_simcc_takes_everybody_in_one_call(tmp_path: Path) -> None:
 def test_people_of_a_low_mean_confidence_are_not_certain() -> None:
     confidence = np.tile(np.array([[0.0] * 8 + [0.5] * 9], np.float32), (2, 1))  # mean 0.265
     confidence[1, 8] = 0.0
-    people = People(ONE.take(np.array([0, 0])), np.zeros((2, 17, 2), np.float32), confidence)
+    people = People(ONE.select(np.array([0, 0])), np.zeros((2, 17, 2), np.float32), confidence)
     assert people.certain(0.25).tolist() == [True, False]
     assert people.certain(0.0).all()
 

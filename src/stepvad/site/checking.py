@@ -241,7 +241,7 @@ def _first_people(
         now = time.monotonic()
         late = now + LOOK_S if late is None else late
         (found,) = detect_and_recover(estimator, [image], [NOBODY])
-        found = found.take(found.certain(min_confidence))
+        found = found.select(found.certain(min_confidence))
         height, width, _ = image.shape
         poses = [
             Pose(n, keypoints, confidence)

@@ -66,7 +66,7 @@ class CameraPeople:
     def follow(self, people: People, slot: int) -> list[Pose]:
         """Track the people of the image of a time slot with sufficient confidence."""
         certain = people.certain(self._min_confidence)
-        return self._tracker.update(people.take(certain), time_s=slot / self._rate)
+        return self._tracker.update(people.select(certain), time_s=slot / self._rate)
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""

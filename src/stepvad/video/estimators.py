@@ -152,7 +152,7 @@ class PersonDetector:
     def _read(self, outputs: list[AnyArray], size: tuple[int, int]) -> Boxes:
         if self.network.kind() == "yolox":
             boxes = decode_yolox(outputs[0], size, self.least_score)
-            return boxes.take(without_doubles(boxes, self.most_overlap))
+            return boxes.select(without_doubles(boxes, self.most_overlap))
         names = [port.name for port in self.network.outputs]
         dets, labels = (outputs[names.index(name)] for name in ("dets", "labels"))
         return decode_rtmdet(dets, labels, self.least_score)

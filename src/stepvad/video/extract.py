@@ -187,7 +187,7 @@ def track(
         before = frame.epoch, frame.size
         certain.append(frame.people.certain(min_confidence))
         time_s = frame.pts if frame.pts is not None else frame.number / fps if fps else frame.wall
-        poses = tracker.update(frame.people.take(certain[-1]), time_s=time_s)
+        poses = tracker.update(frame.people.select(certain[-1]), time_s=time_s)
         rows += [(pose.track_id, frame.number, pose.keypoints, pose.confidence) for pose in poses]
         times.append((frame.number, frame.epoch, frame.pts, frame.wall))
     # columns of all frames, (frames,), and of all poses, (poses, …)

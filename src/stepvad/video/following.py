@@ -15,7 +15,9 @@ from stepvad.people import (
     Float32s,
     LastPoses,
     People,
+    centres,
     extents,
+    heights,
     iou,
     join,
     pose_overlap,
@@ -97,7 +99,7 @@ class Follower:
     def update(self, moment: Moment, people: People) -> None:
         """Remember the people of a frame."""
         # sure poses continue the people known so far
-        people = people.take(people.certain(LEAST_CONFIDENCE))
+        people = people.select(people.certain(LEAST_CONFIDENCE))
         corners, sure = extents(people.keypoints), people.certain(SURE_CONFIDENCE)
         known, now_s = self._recent(moment), moment.time_s
         owners = {row: known[at] for at, row in _pairs(_last_poses(known, now_s), corners)}
@@ -158,9 +160,8 @@ def on_neighbour(people: People) -> NDArray[np.bool_]:
     boxes, sure = people.boxes.corners, people.certain(LEAST_CONFIDENCE)
     # how well each pose fits its own box, (N,), and how alike poses are, (N, N)
     fit = np.diagonal(iou(extents(people.keypoints), boxes))
-    height = np.maximum(boxes[:, 2:] - boxes[:, :2], 1).max(axis=1, initial=1.0)
     joints = people.keypoints, people.confidence
-    overlap = pose_overlap(joints, joints, height)
+    overlap = pose_overlap(joints, joints, heights(boxes))
     same = (np.maximum(overlap, overlap.T) > SAME_BODY) & sure[None] & (fit[None] > fit[:, None])
     return np.asarray(sure & (same.any(axis=1) | (_inside(people) < LEAST_INSIDE)))
 
@@ -188,14 +189,14 @@ def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
 
 def _lost(last: LastPoses, people: People) -> LastPoses:
     """The people of whom no detected pose is a continuation."""
-    certain = people.take(people.certain(LEAST_CONFIDENCE))
+    certain = people.select(people.certain(LEAST_CONFIDENCE))
     found = [at for at, _ in _pairs(last, extents(certain.keypoints))]
-    return last.take(np.setdiff1d(np.arange(len(last)), found))
+    return last.select(np.setdiff1d(np.arange(len(last)), found))
 
 
 def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
     """The candidates that continue a lost person and are nobody else."""
-    candidates = candidates.take(candidates.certain(LEAST_CONFIDENCE))
+    candidates = candidates.select(candidates.certain(LEAST_CONFIDENCE))
     # the surest first: a pose that is there already is not added
     rows = [row for _, row in _pairs(lost, extents(candidates.keypoints))]
     others = list(detected.keypoints[detected.certain(LEAST_CONFIDENCE)])
@@ -205,7 +206,7 @@ def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
         if not _is_among(pose, others):
             kept.append(row)
             others.append(pose)
-    people = candidates.take(np.array(sorted(kept), np.int64))
+    people = candidates.select(np.array(sorted(kept), np.int64))
     corners = _grown(extents(people.keypoints), BOX_MARGIN)
     scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
     boxes = Boxes(corners, scores, np.ones(len(people), np.bool_))
@@ -227,7 +228,7 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     if not (len(last) and len(corners)):
         return []
     # distance and growth of every pair, (N, M), in sizes of the person
-    step = _middles(last.corners)[:, None] - _middles(corners)[None]
+    step = centres(last.corners)[:, None] - centres(corners)[None]
     distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
     growth = _diagonals(corners)[None] / last.diagonals[:, None]
     near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
@@ -245,12 +246,8 @@ def _boxes(last: LastPoses) -> Boxes:
 def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
     """Boxes with the same middles and larger sides, by one ratio or one for each."""
     ratios = np.broadcast_to(np.asarray(ratio, np.float32), len(corners))[:, None]
-    middle, half = _middles(corners), ratios * (corners[:, 2:] - corners[:, :2]) / 2
+    middle, half = centres(corners), ratios * (corners[:, 2:] - corners[:, :2]) / 2
     return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
-
-
-def _middles(corners: Float32s) -> Float32s:
-    return np.asarray((corners[:, :2] + corners[:, 2:]) / 2, np.float32)
 
 
 def _diagonals(corners: Float32s) -> Float32s:

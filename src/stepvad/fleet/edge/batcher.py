@@ -123,7 +123,7 @@ class FrameBatcher:
         if frame.people is not None:
             certain = frame.people.certain(self.label.min_confidence)
             time_s = frame.slot / self.label.rate
-            return self._tracker.update(frame.people.take(certain), time_s=time_s)
+            return self._tracker.update(frame.people.select(certain), time_s=time_s)
         found = [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
         return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
