@@ -53,7 +53,7 @@ def test_a_scoring_thread_that_hangs_is_restarted_and_open_events_end(tmp_path: 
         assert back <= 15.0 * SLOWER
         wait_until(lambda: not running.events()[0].is_open, 5 * SLOWER)
         assert running.events()[0].ended_by == "interrupted"
-        assert "stages hang: scoring" in running.log.read_text()
+        assert "scoring hangs: no progress" in running.log.read_text()
         running.wait_for_events(2)
         assert running.stop() == 0
         assert all(not record.is_open for record in running.events())

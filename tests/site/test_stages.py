@@ -86,7 +86,7 @@ def test_a_stage_that_hangs_ends_the_process_and_is_named(
     with pytest.raises(EndedError) as ended:
         supervisor.check_stages()
     assert ended.value.args == (STUCK,)
-    assert "stages hang: bad" in caplog.text
+    assert "bad hangs: no progress for 0.2 s" in caplog.text
     bad.released.set()
     supervisor.stop([good, bad], 5.0)
 
@@ -179,7 +179,7 @@ try:
     supervisor.start(Hanging())
     while True:
         time.sleep(0.1)
-        supervisor.check()
+        supervisor.check_stages()
 finally:
     print("unwound", flush=True)
 """

@@ -10,29 +10,28 @@ import time
 
 import pytest
 
-from stepvad.site import service
-from stepvad.site.service import Watchdog
-from stepvad.site.stages import STUCK, Heartbeat
+from stepvad.site import stages
+from stepvad.site.stages import STUCK, Heartbeat, watchdog
 from tests.site.conftest import SOON_S
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "CHECK_S", 0.02)
+    monkeypatch.setattr(stages, "CHECK_S", 0.02)
 
 
 def test_a_process_that_makes_no_progress_ends_as_stuck_and_says_what_hangs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ended: queue.Queue[int] = queue.Queue()
-    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+    with watchdog("worker a", Heartbeat(0.1), ended.put):
         assert ended.get(timeout=SOON_S) == STUCK
     assert "worker a hangs: no progress for 0.1 s; exiting" in caplog.text
 
 
 def test_a_process_whose_log_hangs_ends_too(blocked_log: None) -> None:
     ended: queue.Queue[int] = queue.Queue()
-    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+    with watchdog("worker a", Heartbeat(0.1), ended.put):
         assert ended.get(timeout=SOON_S) == STUCK
 
 
@@ -40,7 +39,7 @@ def test_a_process_that_makes_progress_is_left_alone() -> None:
     ended: queue.Queue[int] = queue.Queue()
     heartbeat = Heartbeat(SOON_S)
     heartbeat._at -= 2 * SOON_S  # as after a long start
-    with Watchdog("worker a", heartbeat, ended.put):
+    with watchdog("worker a", heartbeat, ended.put):
         time.sleep(0.2)
     assert ended.empty()
     assert "watchdog" not in {thread.name for thread in threading.enumerate()}
@@ -49,9 +48,9 @@ def test_a_process_that_makes_progress_is_left_alone() -> None:
 def test_a_pause_of_the_whole_process_is_forgiven(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "PAUSED_S", 0.0)  # every check comes later than that
+    monkeypatch.setattr(stages, "PAUSED_S", 0.0)  # every check comes later than that
     ended: queue.Queue[int] = queue.Queue()
-    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+    with watchdog("worker a", Heartbeat(0.1), ended.put):
         time.sleep(0.5)
     assert ended.empty()
     assert "the whole process was paused" in caplog.text
@@ -59,11 +58,10 @@ def test_a_pause_of_the_whole_process_is_forgiven(
 
 KEEPS_THE_GIL = """
 import ctypes, sys, time
-from stepvad.site import service as watchdog
-from stepvad.site.stages import Heartbeat
+from stepvad.site import stages
 
-watchdog.CHECK_S, watchdog.FROZEN_S = 0.1, 1.0
-with watchdog.Watchdog("worker a", Heartbeat(60.0)):
+stages.CHECK_S, stages.FROZEN_S = 0.1, 1.0
+with stages.watchdog("worker a", stages.Heartbeat(60.0)):
     time.sleep(2.0)
     print("was left alone while threads ran", flush=True)
     ctypes.PyDLL(None).sleep(int(sys.argv[1]))

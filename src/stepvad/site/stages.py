@@ -1,4 +1,4 @@
-"""The stages of a process, the supervisor that detects one that hangs, and their logs."""
+"""Stages in threads, each with a heartbeat; what ends a process that hangs; and its logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, Protocol
 
 from stepvad.errors import StepvadError
 from stepvad.files import redact
@@ -31,6 +31,11 @@ PAUSED_S = 3.0
 
 STUCK = 70
 """Exit code of a process that exits because a part of it hangs or died."""
+FROZEN_S = 120.0
+"""Longest time in which no thread runs, the watchdog's own included, before the process is ended.
+
+Longer than most pauses of a machine: the timer cannot tell those from code that keeps the GIL.
+"""
 REPORT_S = 5.0
 """Longest time to log why the process exits: its log may be what hangs."""
 
@@ -86,6 +91,48 @@ class Heartbeat:
         return self.age_s > self.deadline_s
 
 
+class Loop:
+    """A stage that repeats a step: one message, one frame of every camera, one look at the clock.
+
+    Once it is stopped it ends with the first step that finds nothing to do, so a queue is drained.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[Loop], bool],
+        deadline_s: float,
+        *,
+        on_stop: Callable[[], None] | None = None,
+        at_end: Callable[[], None] | None = None,
+    ) -> None:
+        """`step` waits for work, does it, and returns whether there was any.
+
+        `on_stop` is called from another thread, to cut a wait short; `at_end` after the last step.
+        """
+        self.name, self.heartbeat = name, Heartbeat(deadline_s)
+        self.stopping = threading.Event()
+        self.ends_at = math.inf
+        """Monotonic time by which it should have stopped."""
+        self._step, self._on_stop, self._at_end = step, on_stop, at_end
+
+    def run(self) -> None:
+        """Repeat the step until stopped and drained."""
+        is_busy = True
+        while is_busy or not self.stopping.is_set():
+            self.heartbeat.beat()
+            is_busy = self._step(self)
+        if self._at_end is not None:
+            self._at_end()
+
+    def stop(self, deadline: float) -> None:
+        """Finish the queued work, by this time of the monotonic clock."""
+        self.ends_at = deadline
+        self.stopping.set()
+        if self._on_stop is not None:
+            self._on_stop()
+
+
 class Supervisor:
     """Runs stages in threads and exits the whole process when one of them hangs or dies.
 
@@ -93,7 +140,7 @@ class Supervisor:
     well. What started the process starts it again.
     """
 
-    def __init__(self, end: Callable[[int], NoReturn] = os._exit) -> None:
+    def __init__(self, end: Callable[[int], object] = os._exit) -> None:
         self._end = end
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()
@@ -101,39 +148,45 @@ class Supervisor:
 
     def start(self, stage: Stage) -> None:
         """Start a stage in its own thread."""
-        thread = threading.Thread(target=self._run, args=[stage.name], name=stage.name, daemon=True)
-        with self._lock:
-            if stage.name in self._running:
-                raise ValueError(f"stage {stage.name}: expected a name that no other has")
-            self._running[stage.name] = _Running(stage, thread)
-        stage.heartbeat.beat()
+        thread = threading.Thread(target=self._run, args=[stage], name=stage.name, daemon=True)
+        self.watch(stage.name, stage.heartbeat, thread)
         thread.start()
+
+    def watch(self, name: str, heartbeat: Heartbeat, thread: threading.Thread) -> None:
+        """Check the heartbeat of a thread that something else starts; it begins now."""
+        with self._lock:
+            if name in self._running:
+                raise ValueError(f"stage {name}: expected a name that no other has")
+            self._running[name] = _Running(name, heartbeat, thread)
+        heartbeat.beat()
 
     def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
         """Stop stages together; return the names of those that did not stop in time."""
         deadline = time.monotonic() + within_s
         with self._lock:
-            ending = [self._running[s.name] for s in stages if s.name in self._running]
-        for one in ending:
-            one.stage.stop(deadline)
-        for one in ending:
+            ending = {
+                stage: self._running[stage.name] for stage in stages if stage.name in self._running
+            }
+        for stage in ending:
+            stage.stop(deadline)
+        for one in ending.values():
             one.thread.join(max(deadline - time.monotonic(), 0.0))
-        left = [one.stage.name for one in ending if one.thread.is_alive()]
+        left = [one.name for one in ending.values() if one.thread.is_alive()]
         if left:
             logger.error("stages did not stop within %g s: %s", within_s, ", ".join(left))
         with self._lock:
-            for one in ending:
-                self._running.pop(one.stage.name, None)
+            for one in ending.values():
+                self._running.pop(one.name, None)
         return left
 
     def health(self) -> Health:
         """Health of the stages; thread-safe."""
         with self._lock:
-            stages = [one.stage for one in self._running.values()]
+            running = [*self._running.values()]
         return Health(
             tuple(
-                StageHealth(stage.name, stage.heartbeat.age_s, stage.heartbeat.deadline_s)
-                for stage in stages
+                StageHealth(one.name, one.heartbeat.age_s, one.heartbeat.deadline_s)
+                for one in running
             )
         )
 
@@ -143,37 +196,63 @@ class Supervisor:
         before, self._checked = self._checked, now
         with self._lock:
             running = [*self._running.values()]
+        # a machine that slept, or a debugger: no stage could beat meanwhile
         if before is not None and now - before > PAUSED_S:
             logger.warning("the whole process was paused for %.1f s", now - before)
             for one in running:
-                one.stage.heartbeat.beat()
+                one.heartbeat.beat()
             return
-        dead = [one.stage.name for one in running if one.error is not None]
-        late = [one.stage.name for one in running if one.stage.heartbeat.is_late]
+        dead = [one for one in running if one.is_dead]
+        late = [one for one in running if one.heartbeat.is_late]
         if dead or late:
             exit_stuck(partial(_report, dead, late), self._end)
 
-    def _run(self, name: str) -> None:
-        one = self._running[name]
-        _show_name(name)
+    def _run(self, stage: Stage) -> None:
+        one = self._running[stage.name]
+        _show_name(stage.name)
         try:
-            one.stage.run()
-        except BaseException as error:
-            logger.critical("stage %s died", name, exc_info=True)
-            one.error = error
+            stage.run()
+        except BaseException:
+            logger.critical("stage %s died", stage.name, exc_info=True)
+            one.is_dead = True
             return
         with self._lock:
-            if self._running.get(name) is one:
-                del self._running[name]
+            if self._running.get(stage.name) is one:
+                del self._running[stage.name]
 
 
 def watch_over(
-    supervisor: Supervisor, stop: threading.Event, beat: Callable[[], None] = lambda: None
+    supervisor: Supervisor, stop: threading.Event, beat: Callable[[], None] | None = None
 ) -> None:
     """Check all stages until `stop` is set; `beat` says each time that the check was made."""
     while not stop.wait(CHECK_S):
         supervisor.check_stages()
-        beat()
+        if beat is not None:
+            beat()
+
+
+@contextmanager
+def watchdog(
+    name: str, heartbeat: Heartbeat, end: Callable[[int], object] = os._exit
+) -> Iterator[None]:
+    """Exit the process, with the code `STUCK`, when its one heartbeat is late.
+
+    It has a thread of its own, so it notices an event loop that hangs, too. A pause of the whole
+    process is forgiven, up to `FROZEN_S`. `name`: what hangs, for the log.
+    """
+    supervisor, stopping = Supervisor(end), threading.Event()
+    alive = partial(exit_unless_called_again, FROZEN_S)
+    checks = [supervisor, stopping, alive]
+    thread = threading.Thread(target=watch_over, args=checks, name="watchdog", daemon=True)
+    supervisor.watch(name, heartbeat, threading.current_thread())
+    alive()
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        exit_no_more()
 
 
 class Page(Stage, Protocol):
@@ -228,11 +307,6 @@ def exit_stuck(report: Callable[[], object], end: Callable[[int], object]) -> No
         reporting.start()
         reporting.join(REPORT_S)
     end(STUCK)
-
-
-def dump_threads() -> None:
-    """Write where all threads are to standard error, which needs none of their locks."""
-    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
 
 
 def exit_unless_called_again(within_s: float) -> None:
@@ -334,17 +408,20 @@ def repeated(held: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    stage: Stage
+    name: str
+    heartbeat: Heartbeat
     thread: threading.Thread
-    error: BaseException | None = None
+    is_dead: bool = False
 
 
-def _report(dead: list[str], late: list[str]) -> None:
-    if dead:
-        logger.critical("stages died: %s; exiting", ", ".join(dead))
-    if late:
-        logger.critical("stages hang: %s; exiting", ", ".join(late))
-        dump_threads()
+def _report(dead: list[_Running], late: list[_Running]) -> None:
+    for one in dead:
+        logger.critical("%s died; exiting", one.name)
+    for one in late:
+        limit_s = one.heartbeat.deadline_s
+        logger.critical("%s hangs: no progress for %g s; exiting", one.name, limit_s)
+    if late:  # where all threads are; this needs none of their locks
+        faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
 
 
 def _show_name(name: str) -> None:

@@ -18,7 +18,7 @@ from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
-from stepvad.site.service import Watchdog
+from stepvad.site.stages import watchdog
 
 
 async def migrate(settings: FleetSettings) -> int:
@@ -79,7 +79,7 @@ async def write(settings: FleetSettings) -> None:
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
         try:
-            with Watchdog("the writer of events", writer.counts.heartbeat):
+            with watchdog("the writer of events", writer.counts.heartbeat):
                 await writer.run()
         finally:
             if tracing is not None:

@@ -23,7 +23,7 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
 from stepvad.retries import Backoff
-from stepvad.site.service import Watchdog
+from stepvad.site.stages import watchdog
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -80,7 +80,7 @@ async def work(settings: FleetSettings) -> None:
         try:
             await set_up(bus, stop)
             logger.info("worker %s started", name)
-            with Watchdog(f"worker {name}", worker.stats.heartbeat):
+            with watchdog(f"worker {name}", worker.stats.heartbeat):
                 await worker.run(stop)
         finally:
             await end(watching)
