@@ -20,6 +20,7 @@ import os
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,12 @@ from stepvad.events.rules import Rules
 from stepvad.formats import read_clip
 from stepvad.poses import Pose
 from stepvad.site.app import Site
-from stepvad.site.event_writer import ChangeQueue, ExplainedQueue, TaskQueue
+from stepvad.site.event_writer import ChangeQueue, TaskQueue
 from stepvad.site.intake import demo
 from stepvad.site.intake.delays import Delays
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.marks import LimitQueue
-from stepvad.site.scoring import ScoringQueues, ScoringStage, Watcher
+from stepvad.site.scoring import ScoringQueues, SiteScorer, Watcher
 from stepvad.site.settings.file import load
 from stepvad.site.stages import Supervisor
 from studies.figures import cpu_s, resident_mb
@@ -136,7 +136,7 @@ def _observe(site: Site, seconds: float) -> None:
 def _usage(site: Site) -> tuple[list[float], float]:
     """Megabytes of each process, the site first, and seconds of processor time of all."""
     sizes, seconds = [], 0.0
-    for pid in (os.getpid(), *site.pipeline.pids().values()):
+    for pid in (os.getpid(), *site.pipeline.intake.pids().values()):
         try:
             size, used_s = resident_mb(pid), cpu_s(pid)
         except OSError:
@@ -244,9 +244,9 @@ def _play(
     status = LiveStatus()
     watchers = {name: _watcher(name, detector, status) for name in names}
     frames, supervisor = FrameQueues(names, status), Supervisor()
-    queues = ScoringQueues(frames, ChangeQueue(), TaskQueue(), ExplainedQueue(), LimitQueue())
-    scorer = ScoringStage(queues, watchers, status)
-    supervisor.start(scorer)
+    queues = ScoringQueues(frames, ChangeQueue(), TaskQueue(), deque(), deque())
+    scorer = SiteScorer(queues, watchers, status)
+    supervisor.start(scorer.stage)
     began, used = time.monotonic(), time.process_time()
     for slot in range(round(seconds * FPS)):
         poses = _people(track.keypoints, slot)
@@ -256,7 +256,7 @@ def _play(
                 time.sleep(ahead)
             sent = first if first is not None and at == 0 else poses
             frames.put(_frame(name, slot, sent))
-    supervisor.stop([scorer], 60.0)
+    supervisor.stop([scorer.stage], 60.0)
     took, used = time.monotonic() - began, time.process_time() - used
     views = [view for view in status.snapshot().cameras if first is None or view.name != names[0]]
     return _Played(

@@ -14,6 +14,7 @@ import argparse
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,15 +29,15 @@ from stepvad.detector import Detector
 from stepvad.events.record import Record, event_id
 from stepvad.events.rules import Event, find_events
 from stepvad.events.threshold import upper_rate
-from stepvad.formats import write_clip
+from stepvad.formats import tracks, write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Situation, due_round
 from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Versions
-from stepvad.site.marks import LimitQueue, MarkFollower
+from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Models
-from stepvad.site.recorder import RECORDINGS, packed
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from studies.figures import markdown
@@ -180,7 +181,7 @@ class SimulatedSite:
     def _load(self) -> None:
         """Load the current model, as after a restart of the site."""
         self.models = Models()
-        self.follower = MarkFollower(self.settings, self.store, self.models, LimitQueue())
+        self.follower = MarkFollower(self.settings, self.store, self.models, deque())
         if self.versions.current is not None:
             self._detector = self.models.load(self.versions.model).detector
             self.follower.follow()
@@ -233,7 +234,7 @@ class SimulatedSite:
         )
         self.store.change("new", record)
         self.store.change("end", record.ended("calm", at.begin + event.last_s))
-        self.store.put_poses(record.id, packed(around(at.clip, event)))
+        self.store.put_poses(record.id, tracks.to_bytes(around(at.clip, event)))
         self._judge.append((record.id, hit))
 
     def _evening(self) -> None:

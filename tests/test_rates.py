@@ -32,7 +32,7 @@ from stepvad.site.checking import check
 from stepvad.site.intake import demo
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
-from stepvad.site.pipeline import Pipeline
+from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from stepvad.windows import sampling
@@ -271,7 +271,7 @@ def test_a_site_and_a_worker_log_a_calibration_of_another_rate(
     assert f"camera s1/door: {OTHER_RATE}" in caplog.text
     caplog.clear()
     with closing(Store(tmp_path / "events.db")) as store:
-        Pipeline(load(site), Models(), LiveStatus(), store)
+        build_pipeline(load(site), Models(), LiveStatus(), store)
     assert f"camera door: {OTHER_RATE}" in caplog.text
 
 

@@ -20,8 +20,8 @@ from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.protocol import ScoredClip, score_clips
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.events.calibration import calibration_path, read_calibration
+from stepvad.formats import tracks
 from stepvad.model import modelfile
-from stepvad.site.recorder import packed
 from stepvad.site.store.events import Store
 from tests.cli.conftest import QUICK
 from tests.conftest import Command
@@ -448,7 +448,7 @@ def site(own: Path, tmp_path: Path) -> Path:
             one = record("yard", number, top_score=50.0 + number, tracks=(1,), model_sha256=sha256)
             store.change("new", one)
             store.change("end", one.ended("calm", one.start_time + 5))
-            store.put_poses(one.id, packed(one_person(6.0)))
+            store.put_poses(one.id, tracks.to_bytes(one_person(6.0)))
         other = record("yard", 9, model_sha256="f" * 64)
         store.change("new", other)
         store.mark(other.id, "normal", 1.0)

@@ -128,12 +128,12 @@ def proxy_process(directory: Path) -> Iterator[tuple[str, Path]]:
 def start(delivery: SinkDelivery) -> Supervisor:
     """Run a delivery as a site does; to be ended with `stop`."""
     supervisor = Supervisor()
-    supervisor.start(delivery)
+    supervisor.start(delivery.stage)
     return supervisor
 
 
 def stop(supervisor: Supervisor, *deliveries: SinkDelivery) -> None:
-    assert supervisor.stop(deliveries, 10.0) == []
+    assert supervisor.stop([one.stage for one in deliveries], 10.0) == []
 
 
 def certificate(directory: Path) -> None:

@@ -76,10 +76,10 @@ def writing(
     disk: Disk, status: LiveStatus, recordings: Path | None = None
 ) -> Iterator[tuple[ChangeQueue, EventWriter]]:
     changes, supervisor = ChangeQueue(), Supervisor()
-    writer = EventWriter(changes, disk, status, TaskQueue(), recordings=recordings)
-    supervisor.start(writer)
+    writer = EventWriter(changes, disk.change, status, TaskQueue(), recordings=recordings)
+    supervisor.start(writer.stage)
     yield changes, writer
-    assert supervisor.stop([writer], 5) == []
+    assert supervisor.stop([writer.stage], 5) == []
 
 
 def change(kind: ChangeKind, record: Record) -> PendingChange:
@@ -164,10 +164,10 @@ def test_what_cannot_be_stored_in_the_end_is_told(
     disk = Disk(FULL)
     disk.refuses.set()
     changes, supervisor = ChangeQueue(), Supervisor()
-    writer = EventWriter(changes, disk, status, TaskQueue())
-    supervisor.start(writer)
+    writer = EventWriter(changes, disk.change, status, TaskQueue())
+    supervisor.start(writer.stage)
     changes.put(change("new", NEW))
-    assert supervisor.stop([writer], 1.0) == []
+    assert supervisor.stop([writer.stage], 1.0) == []
     assert "1 changes of events could not be stored" in caplog.text
 
 

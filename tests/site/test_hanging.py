@@ -130,7 +130,7 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path
 
 def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
     """The delays from the moment that a child hangs; it is replaced meanwhile."""
-    pid, restarts = site.pipeline.pids()[victim], _restarts(site, "left")
+    pid, restarts = site.pipeline.intake.pids()[victim], _restarts(site, "left")
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     affected: list[Delays] = []
@@ -139,7 +139,7 @@ def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
     wait_until(lambda: _restarts(site, "left") > restarts, 60)
     note(f"{victim} noticed after", time.monotonic() - began)
     assert time.monotonic() - began <= 10.0 * SLOWER
-    wait_until(lambda: site.pipeline.pids().get(victim, pid) != pid, 20 * SLOWER)
+    wait_until(lambda: site.pipeline.intake.pids().get(victim, pid) != pid, 20 * SLOWER)
     for camera in ("left", "right"):
         before = _scored(site, camera)
         wait_until(partial(_has_scored, site, camera, before + 5), 20 * SLOWER)

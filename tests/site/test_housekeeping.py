@@ -20,7 +20,7 @@ from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.load import LoadState
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
-from stepvad.site.pipeline import Pipeline
+from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.live import people_of
@@ -36,8 +36,8 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
     settings = load(write_site(directory, pose_camera("a", clip, directory)))
     now = [0.0]
     status, store = LiveStatus(lambda: now[0]), Store(directory / FILE_NAME)
-    pipeline = Pipeline(settings, Models(), status, store)
-    pipeline.frames._max_ready = 1
+    pipeline = build_pipeline(settings, Models(), status, store)
+    pipeline.intake.frames._max_ready = 1
     status.state("a", "online", "", 0.0)
     reader, said = status.subscribe(), set[str]()
     for slot, poses in clip.by_frame():
@@ -46,9 +46,9 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
             camera="a", number=slot, connection=0, wall0=1e9, slot=slot,
             arrived=0.0, size=(1280, 720), poses=poses,
         )  # fmt: skip
-        pipeline.frames.put(frame)
+        pipeline.intake.frames.put(frame)
         if slot % every == 0:
-            pipeline.scorer.step(pipeline.frames.next(0))
+            pipeline.scorer.score(pipeline.intake.frames.next(0))
             for shown in reader.take().values():
                 sent: dict[str, Any] = people_of(shown, 20.0)
                 said |= {one.get("doubt", "") for one in sent["people"]}
@@ -145,7 +145,7 @@ def walk(*, upside_down: bool = False) -> Clip:
 def test_a_short_calibration_cannot_tell_a_change() -> None:
     status = LiveStatus()
     one = drifting(status)
-    one.add(walk(upside_down=True))
+    one.add_footage(walk(upside_down=True))
     one.report()
     view = status.snapshot().cameras[0]
     assert not view.drifted
@@ -182,7 +182,7 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
             span == 0 or f"for {2 * span} hours; it counts after {2 * monitor.needed}" in view.drift
         )
         for _ in range(SPAN_BLOCKS):
-            one.add(upside_down)
+            one.add_footage(upside_down)
     one.report()
     one.report()
     view = status.snapshot().cameras[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +16,16 @@ from stepvad.events.marks import normal_set_path
 from stepvad.events.record import MarkMessage
 from stepvad.events.rules import Rules
 from stepvad.events.threshold import Marked
-from stepvad.formats import read_clip
+from stepvad.formats import read_clip, tracks
 from stepvad.site.intake import demo
 from stepvad.site.marks import (
-    LimitQueue,
     MarkFollower,
     kept_beside,
-    limit_of,
     mark_stored,
-    promise_words,
     read_marks,
     write_marks,
 )
-from stepvad.site.models import Models
-from stepvad.site.recorder import packed
+from stepvad.site.models import Limit, Models, promise_words
 from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from tests.processes import unreadable
@@ -36,6 +33,13 @@ from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, write_site
 
 CAMERA = '[[cameras]]\nname = "door"\nurl = "demo:"\n'
+
+
+def taken(follower: MarkFollower) -> list[Limit]:
+    """The limits on their way to scoring, which takes them."""
+    limits = [*follower._limits]
+    follower._limits.clear()
+    return limits
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def follower(tmp_path: Path, model: Path, store: Store) -> MarkFollower:
     path.write_text(path.read_text().replace(str(demo.MODEL), str(model)))
     models = Models()
     models.load(model)
-    return MarkFollower(load(path), store, models, LimitQueue())
+    return MarkFollower(load(path), store, models, deque())
 
 
 def alert(store: Store, number: int, peak: float, sha256: str) -> str:
@@ -64,7 +68,7 @@ def alert(store: Store, number: int, peak: float, sha256: str) -> str:
     )
     store.change("new", one)
     store.change("end", one.ended("calm", one.start_time + 3))
-    store.put_poses(one.id, packed(one_person(3.0)))
+    store.put_poses(one.id, tracks.to_bytes(one_person(3.0)))
     return one.id
 
 
@@ -72,23 +76,23 @@ def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
     follower: MarkFollower, store: Store, model: Path
 ) -> None:
     loaded = follower._models.load(model)
-    before, files = limit_of(loaded, "door", None), model.parent.stat().st_mtime_ns
+    before, files = loaded.limit("door", None), model.parent.stat().st_mtime_ns
     follower.follow()
-    assert follower._limits.take_all() == []
+    assert taken(follower) == []
     ids = [alert(store, n, 3 * before.rules.threshold, loaded.sha256) for n in range(1, 31)]
     for id in ids:
         store.mark(id, "normal", time.time())
     follower.follow()
-    (limit,) = follower._limits.take_all()
+    (limit,) = taken(follower)
     assert limit.rules.threshold > before.rules.threshold
     kept = kept_beside(follower._settings.data, loaded.sha256)
     assert len(read_clip(normal_set_path(kept) / f"{ids[0]}.parquet").tracks) == 1
     follower.follow()
-    assert follower._limits.take_all() == []  # nothing new was said
+    assert taken(follower) == []  # nothing new was said
     for id in ids:
         store.mark(id, "right", time.time())
     follower.follow()
-    (back,) = follower._limits.take_all()
+    (back,) = taken(follower)
     assert back.rules.threshold == before.rules.threshold
     assert not [*normal_set_path(kept).iterdir()]
     assert model.parent.stat().st_mtime_ns == files  # nothing was written beside the model
@@ -103,8 +107,8 @@ def test_marks_on_events_with_damaged_poses_are_applied_too(
         store.mark(id, "normal", time.time())
     store.put_poses(ids[0], b"torn")
     follower.follow()
-    (limit,) = follower._limits.take_all()
-    assert limit.rules.threshold > limit_of(loaded, "door", None).rules.threshold
+    (limit,) = taken(follower)
+    assert limit.rules.threshold > loaded.limit("door", None).rules.threshold
     kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
     assert len([*kept.iterdir()]) == 29
     assert f"event {ids[0]}: left out" in caplog.text
@@ -118,18 +122,18 @@ def test_marks_outlive_the_events_that_retention_deletes(
         id = alert(store, n, 50.0, loaded.sha256)
         store.mark(id, "normal", time.time())
     follower.follow()
-    (raised,) = follower._limits.take_all()
+    (raised,) = taken(follower)
     kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
     assert len([*kept.iterdir()]) == 30
     store.delete(camera="door")
     follower.follow()
     assert not [*kept.iterdir()]  # poses go with their event
-    follower._limits.take_all()
+    taken(follower)
     models = Models()
     models.load(model)
-    again = MarkFollower(follower._settings, store, models, LimitQueue())  # after a restart
+    again = MarkFollower(follower._settings, store, models, deque())  # after a restart
     again.follow()
-    (limit,) = again._limits.take_all()
+    (limit,) = taken(again)
     assert limit.rules.threshold == raised.rules.threshold
 
 
@@ -155,7 +159,7 @@ def test_marks_on_events_of_another_model_change_nothing(
 ) -> None:
     store.mark(alert(store, 1, 50.0, "f" * 64), "normal", time.time())
     follower.follow()
-    assert follower._limits.take_all() == []
+    assert taken(follower) == []
 
 
 def test_a_file_of_marks_that_is_damaged_is_no_end(tmp_path: Path) -> None:
@@ -194,7 +198,7 @@ def test_marks_that_cannot_be_read_now_are_applied_later(
     calibration = follower._models.load(model).calibration
     assert calibration is not None
     assert len(calibration.marked) == 51
-    assert follower._limits.take_all()
+    assert taken(follower)
 
 
 def test_marks_of_a_newer_version_are_kept_and_those_of_the_store_applied(
@@ -220,7 +224,7 @@ def test_a_mark_on_an_unknown_event_is_ignored(
 
 def test_the_words_of_a_limit(model: Path) -> None:
     loaded = Models().load(model)
-    by_hand = limit_of(loaded, "door", 4.0)
+    by_hand = loaded.limit("door", 4.0)
     assert (by_hand.rules.threshold, by_hand.words) == (4.0, "set by hand in the settings")
     assert isinstance(by_hand.rules, Rules)
     assert loaded.calibration is not None

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import DataError
-from stepvad.formats import read_clip
+from stepvad.formats import read_clip, tracks
 from stepvad.site import event_writer
-from stepvad.site.event_writer import BackgroundTasks, TaskQueue
+from stepvad.site.event_writer import TaskQueue, background_stage
 from stepvad.site.intake import demo
 from stepvad.site.intake.playback import open_scene
 from stepvad.site.models import Models
-from stepvad.site.recorder import packed, unpacked
 from stepvad.site.stages import Form, Supervisor, set_up
 from stepvad.site.store.database import StoreError
 from tests.site.sites import camera, one_person, pose_camera, write_site
@@ -33,7 +32,7 @@ def note(done: list[int], number: int) -> None:
 
 def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
     tasks, done, supervisor = TaskQueue(), list[int](), Supervisor()
-    stage = BackgroundTasks(tasks)
+    stage = background_stage(tasks)
     supervisor.start(stage)
     for number in range(5):
         tasks.put("explanation", partial(note, done, number))
@@ -62,7 +61,7 @@ def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_no
     full = StoreError("events.db: full", fault="full", remedy="make room")
     passing, wrong = Flaky([out_of_files, full]), Flaky([ValueError("a bug")] * 5)
     tasks, supervisor = TaskQueue(), Supervisor()
-    stage = BackgroundTasks(tasks)
+    stage = background_stage(tasks)
     for task in (passing, wrong):
         tasks.put("recording", task)
     supervisor.start(stage)
@@ -106,15 +105,15 @@ def test_logs_hide_credentials_in_both_forms(
 
 def test_the_poses_of_an_event_come_back_as_they_were() -> None:
     clip = one_person(3.0)
-    again = unpacked(packed(clip))
+    again = tracks.from_bytes(tracks.to_bytes(clip))
     assert again.digest() == clip.digest()
 
 
 def test_the_poses_of_an_event_are_in_no_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    assert unpacked(packed(one_person(3.0))).n_poses
+    assert tracks.from_bytes(tracks.to_bytes(one_person(3.0))).n_poses
     with pytest.raises(DataError, match="poses: expected a Parquet file of tracks, got"):
-        unpacked(b"not a file")
+        tracks.from_bytes(b"not a file")
 
 
 def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:

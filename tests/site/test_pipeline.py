@@ -15,7 +15,7 @@ from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
-from stepvad.site.pipeline import Pipeline
+from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import Supervisor
@@ -31,14 +31,14 @@ class Pushed:
         self.status = LiveStatus()
         self._supervisor = Supervisor()
         self._directory = tempfile.TemporaryDirectory()
-        store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
-        self.pipeline = Pipeline(settings, Models(), self.status, store)
-        self._supervisor.start(self.pipeline.scorer)
+        self._store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
+        self.pipeline = build_pipeline(settings, Models(), self.status, self._store)
+        self._supervisor.start(self.pipeline.scorer.stage)
 
     def put(
         self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
     ) -> None:
-        self.pipeline.frames.put(
+        self.pipeline.intake.frames.put(
             QueuedFrame(
                 camera=camera,
                 number=number,
@@ -50,18 +50,18 @@ class Pushed:
                 poses=poses,
             )
         )
-        while self.pipeline.frames.size() > 3:
+        while self.pipeline.intake.frames.size() > 3:
             time.sleep(0.001)
 
     def finish(self) -> list[Record]:
         """The events, all over."""
-        assert self._supervisor.stop([self.pipeline.scorer], 20) == []
+        assert self._supervisor.stop([self.pipeline.scorer.stage], 20) == []
         ended = []
         while (change := self.pipeline.changes.first(0)) is not None:
             self.pipeline.changes.done()
             if change.kind == "end":
                 ended.append(change.record)
-        self.pipeline._store.close()
+        self._store.close()
         self._directory.cleanup()
         return ended
 
@@ -123,7 +123,7 @@ def test_the_poses_of_an_event_are_those_of_everybody_in_view(tmp_path: Path) ->
         other = calm[slot][1][0]
         second = Pose(7, other.keypoints + np.float32(300.0), other.confidence)
         pushed.put("a", slot, slot, [*poses, second])
-    pushed._supervisor.stop([pushed.pipeline.scorer], 20)
+    pushed._supervisor.stop([pushed.pipeline.scorer.stage], 20)
     seen = []
     while (change := pushed.pipeline.changes.first(0)) is not None:
         pushed.pipeline.changes.done()
@@ -194,18 +194,18 @@ def test_a_crowd_that_cannot_be_is_left_out(tmp_path: Path) -> None:
 def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> None:
     """Scoring is made so slow that it gets through half of what comes."""
     pushed = Pushed(two_cameras(tmp_path))
-    scorer, step = pushed.pipeline.scorer, pushed.pipeline.scorer.step
+    scorer, score = pushed.pipeline.scorer, pushed.pipeline.scorer.score
 
     def slow(items: list[tuple[str, QueuedFrame]]) -> None:
         time.sleep(0.008 * len(items))
-        step(items)
+        score(items)
 
-    scorer.step = slow  # type: ignore[assignment,method-assign]  # slowed down
+    scorer.score = slow  # type: ignore[assignment,method-assign]  # slowed down
     person = jumble()
     began, number, latest = time.monotonic(), 0, 0
     while time.monotonic() - began < 6.0:
         for camera in ("a", "b"):
-            pushed.pipeline.frames.put(
+            pushed.pipeline.intake.frames.put(
                 QueuedFrame(
                     camera=camera,
                     number=number,
@@ -218,7 +218,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
                 )
             )
         number += 1
-        latest = max(latest, pushed.pipeline.frames.size())
+        latest = max(latest, pushed.pipeline.intake.frames.size())
         time.sleep(0.004)
     pushed.finish()
     for camera in ("a", "b"):

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from stepvad.events.record import Record
 from stepvad.explain.event import MotionFrames, Phrase
-from stepvad.site.recorder import packed
+from stepvad.formats import tracks
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
 from tests.web.scenes import crowd, explained
@@ -92,7 +92,7 @@ def told(site: Site, number: int, **changes: Any) -> Record:
     site.store.change("new", one)
     one = one.ended("calm", one.start_time + 5)
     site.store.change("end", one)
-    site.store.put_poses(one.id, packed(crowd()))
+    site.store.put_poses(one.id, tracks.to_bytes(crowd()))
     made = replace(
         explained(200), score=one.top_score, motion=moving(180, 30), words=(Phrase("x", 180, 209),)
     )

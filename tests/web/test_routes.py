@@ -13,9 +13,10 @@ from fastapi.testclient import TestClient
 
 from stepvad.codec import from_plain
 from stepvad.explain.event import EventExplanation
+from stepvad.formats import tracks
 from stepvad.poses import Pose
 from stepvad.site.intake.recent import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
-from stepvad.site.recorder import Recorder, packed, recorded_at
+from stepvad.site.recorder import Recorder, recorded_at
 from tests.web.scenes import FPS, crowd, explained
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record
 
@@ -264,7 +265,7 @@ def test_the_scene_of_an_event_has_everybody_around_its_peak(
     mill: Site, client: TestClient
 ) -> None:
     one = happen(mill, 2)
-    mill.store.put_poses(one.id, packed(crowd()))
+    mill.store.put_poses(one.id, tracks.to_bytes(crowd()))
     mill.store.put_explanation(one.id, explained(200))
     scene = client.get(f"/api/events/{one.id}/scene").json()["scene"]
     assert [who["track"] for who in scene["people"]] == [1, 2]

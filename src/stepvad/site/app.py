@@ -17,7 +17,8 @@ from stepvad.errors import ConfigError
 from stepvad.events.record import Mark, MarkMessage, Sink
 from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
-from stepvad.site.housekeeping import Housekeeping, delete_old_data
+from stepvad.site import sinks
+from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
 from stepvad.site.intake.load import LoadListener
 from stepvad.site.intake.place_drawings import PlaceDrawings
@@ -25,10 +26,9 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.marks import mark_stored
 from stepvad.site.models import Models
-from stepvad.site.pipeline import Pipeline
+from stepvad.site.pipeline import build_pipeline
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
-from stepvad.site.sinks import connect, connect_people, names
 from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.site.store.outbox import SinkDelivery
@@ -37,8 +37,10 @@ logger = logging.getLogger(__name__)
 
 LOCK_S = 10.0
 """How long to wait for another site on the same data to exit."""
-DELIVER_S = 3.0
-DELIVERIES_S = 3.0
+DELIVER_S, DELIVERIES_S = 3.0, 3.0
+"""How long the last messages may take, then the deliveries to stop."""
+LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 2.0, 3.0, 600.0, 600.0
+"""Intervals of periodic work."""
 
 Explain = Callable[[str], EventExplanation]
 MarkEvent = Callable[[str, Mark | None, str], None]
@@ -95,42 +97,39 @@ class Site:
         self.settings = settings
         self.status = LiveStatus()
         self._more = more
-        known = [*names(settings.sinks), *(sink.name for sink in more)]
+        known = [*sinks.names(settings.sinks), *(sink.name for sink in more)]
         self.store = Store(settings.data / FILE_NAME, known)
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
-        self.pipeline = Pipeline(settings, Models(), self.status, self.store)
-        self._marks = self.pipeline.mark_follower()
+        self.pipeline = build_pipeline(settings, Models(), self.status, self.store)
         self.learner = None
         if rounds is not None and settings.is_learning:
+            # a new model restarts the site, a new threshold of the same model does not
+            marks, tasks = self.pipeline.marks, self.pipeline.tasks
             self.learner = Learner(
                 *(settings, self.store, self.status, rounds),
                 on_fit=reload,
-                on_calibrated=self._recalibrated,
+                on_calibrated=lambda model: tasks.put("upkeep", partial(marks.reload, model)),
                 unusable=self.pipeline.unusable,
             )
 
-    def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> list[str]:
+    def run(self, stop: threading.Event, beat: Callable[[], None] | None = None) -> list[str]:
         """Run until stopped; return the stages that failed to stop, usually none.
 
         If a stage hangs or dies, the process exits here without returning.
         """
         for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
-        sinks = [*connect(self.settings), *connect_people(self.settings, self.store), *self._more]
-        deliveries = [SinkDelivery(self.store.outbox, sink) for sink in sinks]
-        listeners = self.pipeline.intake.states.listeners
-        listeners += [sink for sink in sinks if isinstance(sink, CameraListener)]
-        for sink in sinks:
-            if isinstance(sink, MarkSource):
-                sink.on_mark = self._mark_later
+        connected = self._connect_sinks()
+        deliveries = [SinkDelivery(self.store.outbox, sink) for sink in connected]
+        hearing = [sink for sink in connected if isinstance(sink, LoadListener)]
         page = self._page()
-        hearing = [sink for sink in sinks if isinstance(sink, LoadListener)]
-        stages: list[Stage] = [*deliveries, *([page] if page else [])]
-        stages += [self._housekeeping(deliveries, hearing)]
-        stages += [self.learner] if self.learner else []
+        others: list[Stage] = [page] if page else []
+        others += [self._housekeeping(deliveries, hearing).stage]
+        others += [self.learner.stage] if self.learner else []
         try:
-            for stage in stages:
+            # consumers before producers: deliveries and the page, then the pipeline
+            for stage in (*(delivery.stage for delivery in deliveries), *others):
                 self._supervisor.start(stage)
             self.pipeline.start(self._supervisor)
             logger.info(
@@ -138,55 +137,68 @@ class Site:
             )
             watch_over(self._supervisor, stop, beat)
             logger.info("stopping")
-            return self._stop(stages, deliveries)
+            # cameras first, deliveries last
+            left = self.pipeline.stop(self._supervisor)
+            left += self._supervisor.stop(others, PAGE_S)
+            return left + self._stop_deliveries(deliveries)
         finally:
             self.store.close()
 
-    def _stop(self, stages: Sequence[Stage], deliveries: Sequence[SinkDelivery]) -> list[str]:
-        """Stop the stages in order: cameras first, deliveries last."""
-        left = self.pipeline.stop(self._supervisor)
-        others = [stage for stage in stages if stage not in deliveries]
-        left += self._supervisor.stop(others, PAGE_S)
+    def _connect_sinks(self) -> list[Sink]:
+        """The sinks for machines and people; they hear of cameras, and send marks."""
+        connected: list[Sink] = [
+            *sinks.connect(self.settings),
+            *sinks.connect_people(self.settings, self.store),
+            *self._more,
+        ]
+        for sink in connected:
+            if isinstance(sink, CameraListener):
+                self.pipeline.intake.states.listeners.append(sink)
+            if isinstance(sink, MarkSource):
+                sink.on_mark = self._mark_later
+        return connected
+
+    def _mark_later(self, message: MarkMessage) -> None:
+        """Queue a mark from outside the page; a broker's thread must not wait for the disk."""
+        self.pipeline.tasks.put("upkeep", partial(mark_stored, self.store, message, "mqtt"))
+
+    def _stop_deliveries(self, deliveries: Sequence[SinkDelivery]) -> list[str]:
+        """Send the last messages for a moment; the rest stays in the store."""
         deadline = time.monotonic() + DELIVER_S
         while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
-            time.sleep(0.05)  # send the last messages; the rest stays in the store
-        return left + self._supervisor.stop(deliveries, DELIVERIES_S)
+            time.sleep(0.05)
+        return self._supervisor.stop([delivery.stage for delivery in deliveries], DELIVERIES_S)
 
     def _page(self) -> Page | None:
         if self._serve is None or not self.settings.web.enabled:
             return None
-        explain = self.pipeline.explainer.explanation
-        replays = Replays(self.store, self.status, self.pipeline.recordings)
-        parts = self.settings, self.store, self.status, explain, self.mark
-        page_parts = PageParts(*parts, self.learner, replays, self.pipeline.intake.drawings)
+        page_parts = PageParts(
+            *(self.settings, self.store, self.status, self.store.explanation, self.mark),
+            learner=self.learner,
+            replays=Replays(self.store, self.status, self.pipeline.recordings),
+            drawings=self.pipeline.intake.drawings,
+        )
         page = self._serve(page_parts, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page
 
     def _housekeeping(
-        self, deliveries: Sequence[SinkDelivery], listeners: Sequence[LoadListener]
+        self, deliveries: Sequence[SinkDelivery], hearing: Sequence[LoadListener]
     ) -> Housekeeping:
-        pipeline = self.pipeline
+        """Periodic work; what takes long goes to the background."""
+        pipeline, queue = self.pipeline, partial(self.pipeline.tasks.put, "upkeep")
         retain = partial(delete_old_data, self.store, pipeline.recordings, self.settings.retention)
-        return Housekeeping(
-            self.status,
-            pipeline.tasks,
-            self.store,
-            deliveries,
-            retain,
-            pipeline.drifting,
-            self._marks,
-            listeners,
-        )
-
-    def _recalibrated(self, model: Path) -> None:
-        """Put a new calibration of the learned model into use."""
-        self.pipeline.tasks.put("upkeep", partial(self._marks.reload, model))
-
-    def _mark_later(self, message: MarkMessage) -> None:
-        """Queue a mark from outside the page."""
-        self.pipeline.tasks.put("upkeep", partial(mark_stored, self.store, message, "mqtt"))
+        jobs = [
+            Job(LOAD_S, LoadWatch(self.status, hearing).report_changes),
+            Job(MARKS_S, partial(queue, pipeline.marks.follow)),
+            Job(RETAIN_S, partial(queue, retain)),
+            *(
+                Job(DRIFT_S, partial(queue, one.report), starts_late=True)
+                for one in pipeline.drifting
+            ),
+        ]
+        return Housekeeping(self.status, self.store, pipeline.tasks, deliveries, jobs)
 
     def mark(self, id: str, mark: Mark | None, by: str) -> None:
         """Judge an event, or take the judgement back."""

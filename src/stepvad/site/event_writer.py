@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeVar, get_args
+from typing import Literal, get_args
 
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
-from stepvad.explain.event import EventExplanation, explain_peak
+from stepvad.explain.event import explain_peak
+from stepvad.formats import tracks
 from stepvad.poses import Clip
 from stepvad.retries import Backoff
 from stepvad.site import recorder
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.recorder import packed
-from stepvad.site.stages import FailureLog, Heartbeat
+from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
 
@@ -39,82 +39,65 @@ ALARM = 1000
 TaskKind = Literal["recording", "explanation", "upkeep"]
 MOST: Mapping[TaskKind, int] = {"recording": 64, "explanation": 200, "upkeep": 64}
 """Maximum queued tasks per kind; beyond it the oldest of that kind is dropped."""
-MOST_ITEMS = 1000
-"""Maximum items in a mailbox."""
 TASK_DEADLINE_S = 300.0
 """Deadline for one task: rebuilding a large store takes minutes on a slow disk."""
 FIRST_TASK_RETRY_S, LONGEST_TASK_RETRY_S, RETRIES = 0.5, 5.0, 10
 """A task that fails with a transient error is retried for about half a minute."""
 Task = tuple[TaskKind, Callable[[], None]]
 """A function to call in the background; tasks of the same kind share one limit."""
-Item = TypeVar("Item")
 
 
 class EventWriter:
-    """The stage that stores changes one by one and queues explanations of stored events.
+    """Stores changes one by one, and queues explanations of stored events.
 
     A change that cannot be stored stays in the queue and is retried, whatever the error. Recorded
     poses are deleted to make room for events only if the disk is actually full.
     """
 
-    name = "event-writer"
-
     def __init__(
         self,
         changes: ChangeQueue,
-        store: EventStore,
+        store: Callable[[ChangeKind, Record], object],
         status: LiveStatus,
         tasks: TaskQueue,
-        explainer: Explainer | None = None,
+        explain: Callable[[ChangeKind, Record, EventPoses], None] | None = None,
         *,
         recordings: Path | None = None,
     ) -> None:
-        """`recordings` is the directory of recorded poses, with one subdirectory per camera."""
-        self.heartbeat = Heartbeat(DEADLINE_S)
+        """`store` returns once a change is on disk, `explain` runs in the background.
+
+        `recordings` is the directory of recorded poses, with one subdirectory per camera.
+        """
+        self.stage = Loop("event-writer", self._store_next, DEADLINE_S)
         self._changes, self._store = changes, store
-        self._status, self._tasks, self._explainer = status, tasks, explainer
+        self._status, self._tasks, self._explain = status, tasks, explain
         self._recordings = recordings
-        self._stopping = threading.Event()
-        self._deadline = float("inf")
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         self._failures = FailureLog(logger)
 
-    def run(self) -> None:
-        """Store changes until stopped and the queue is empty, or the deadline has passed."""
-        while True:
-            self.heartbeat.beat()
-            change = self._changes.first(WAIT_S)
-            if change is None:
-                if self._stopping.is_set():
-                    return
-                continue
-            if self._store_one(change):
-                self._changes.done()
-                self._follow_up(change)
-            elif self._stopping.is_set() and time.monotonic() > self._deadline:
-                logger.error("%d changes of events could not be stored", len(self._changes))
-                return
-
-    def stop(self, deadline: float) -> None:
-        """Drain the queue, then stop."""
-        self._deadline = deadline - 0.5
-        self._stopping.set()
-
-    def _store_one(self, change: PendingChange) -> bool:
-        """Store a change; return True once it is on disk, False after an error and back-off."""
-        try:
-            self._store.change(change.kind, change.record)
-        except Exception as error:
-            self._trouble(error)
-            time.sleep(self._backoff.next_s())
+    def _store_next(self, loop: Loop) -> bool:
+        """Store the oldest change; it leaves the queue once it is on disk."""
+        change = self._changes.first(WAIT_S)
+        if change is None:
             return False
+        try:
+            self._store(change.kind, change.record)
+        except Exception as error:
+            self._report_failure(error)
+            time.sleep(self._backoff.next_s())
+            if loop.stopping.is_set() and time.monotonic() > loop.ends_at - 0.5:
+                logger.error("%d changes of events could not be stored", len(self._changes))
+                return False
+            return True
         if self._backoff.failures:
             logger.warning("events are stored again")
             self._backoff.reset()
             self._status.sink("store", 0, 0, "")
+        self._changes.done()
+        self._follow_up(change)
         return True
 
-    def _trouble(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         """Report a failed write and free space if the disk is full; never raises."""
         waiting = len(self._changes)
         if not self._backoff.failures:
@@ -124,7 +107,8 @@ class EventWriter:
         self._status.sink(
             "store", waiting, self._backoff.failures + 1, str(error) or type(error).__name__
         )
-        if self._recordings is not None and is_disk_full(error):
+        is_full = error.fault == "full" if isinstance(error, StoreError) else False
+        if self._recordings is not None and (is_full or recorder.ran_out_of_space(error)):
             try:
                 recorder.make_room(self._recordings.glob("*/"))
             except Exception:
@@ -140,8 +124,8 @@ class EventWriter:
             if change.kind == "new":
                 self._status.count(camera, "events")
                 self._status.observe_alert(camera, time.monotonic() - change.arrived)
-            if change.poses is not None and self._explainer is not None:
-                explain = partial(self._explainer.explain, change.kind, record, change.poses)
+            if change.poses is not None and self._explain is not None:
+                explain = partial(self._explain, change.kind, record, change.poses)
                 self._tasks.put("explanation", explain)
         except Exception:
             logger.exception("event %s is stored, but follow-up work failed", record.id)
@@ -162,6 +146,7 @@ class ChangeQueue:
     def put(self, change: PendingChange) -> None:
         """Add a change."""
         with self._news:
+            # the oldest change may be on its way to the disk: it is never replaced
             latest = self._waiting[-1] if len(self._waiting) > 1 else None
             if (
                 latest is not None
@@ -202,46 +187,41 @@ class PendingChange:
     poses: EventPoses | None = None
 
 
-class BackgroundTasks:
-    """The stage that runs queued tasks one by one."""
+def background_stage(tasks: TaskQueue) -> Loop:
+    """The stage that runs queued tasks one by one; a failed task does not stop others."""
+    failures = FailureLog(logger)
 
-    name = "background"
+    def run_next(loop: Loop) -> bool:
+        task = tasks.take(WAIT_S)
+        if task is not None:
+            _run_task(*task, loop, failures)
+        return task is not None
 
-    def __init__(self, tasks: TaskQueue) -> None:
-        self.heartbeat = Heartbeat(TASK_DEADLINE_S)
-        self._tasks = tasks
-        self._failures = FailureLog(logger)
-        self._stopping = threading.Event()
+    return Loop("background", run_next, TASK_DEADLINE_S)
 
-    def run(self) -> None:
-        """Run tasks until stopped and the queue is empty; a failed task does not stop others."""
-        while True:
-            self.heartbeat.beat()
-            task = self._tasks.take(WAIT_S)
-            if task is None:
-                if self._stopping.is_set():
-                    return
-                continue
-            self._do(*task)
 
-    def stop(self, deadline: float) -> None:
-        """Drain the queue, then stop."""
-        self._stopping.set()
+def _run_task(kind: TaskKind, work: Callable[[], None], loop: Loop, failures: FailureLog) -> None:
+    """Run a task; retry transient errors, such as a full disk, with back-off."""
+    backoff: Backoff | None = None
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            loop.heartbeat.beat()
+            backoff = backoff or Backoff(FIRST_TASK_RETRY_S, LONGEST_TASK_RETRY_S)
+            is_last = backoff.failures >= RETRIES or not may_pass(error)
+            if is_last or backoff.wait(loop.stopping):
+                failures.log(f"a background task ({kind}) failed", error)
+                return None
 
-    def _do(self, kind: TaskKind, work: Callable[[], None]) -> None:
-        """Run a task; retry transient errors, such as a full disk, with back-off."""
-        backoff = Backoff(FIRST_TASK_RETRY_S, LONGEST_TASK_RETRY_S)
-        while True:
-            try:
-                work()
-            except Exception as error:
-                self.heartbeat.beat()
-                last = backoff.failures >= RETRIES or not may_pass(error)
-                if last or backoff.wait(self._stopping):
-                    self._failures.log(f"a background task ({kind}) failed", error)
-                    return
-            else:
-                return
+
+def may_pass(error: BaseException) -> bool:
+    """Whether an error may be transient: caused by the system or the store, not by the task."""
+    if isinstance(error, StoreError):
+        return error.remedy != "give up"
+    if isinstance(error, OSError):
+        return True
+    return error.__cause__ is not None and may_pass(error.__cause__)
 
 
 class TaskQueue:
@@ -292,90 +272,6 @@ class TaskQueue:
             logger.error("background work falls behind: the oldest %s is dropped", kind)
 
 
-class Explainer:
-    """Explains events when they start and end, and returns stored explanations."""
-
-    def __init__(
-        self, store: Store, profiles: Mapping[str, CameraProfile], explained: ExplainedQueue
-    ) -> None:
-        self._store, self._profiles, self._explained = store, profiles, explained
-
-    def explain(self, kind: ChangeKind, record: Record, poses: EventPoses) -> None:
-        """Store the poses of an event and its explanation."""
-        if not poses.clip.n_poses:
-            return
-        self._store.put_poses(record.id, packed(poses.clip))
-        try:
-            profile = self._profiles[record.camera]
-            found = explain_peak(
-                *(profile.detector, poses.clip, poses.track, poses.peak_frame),
-                calm=profile.rules.calm,
-            ).explanation(profile.rate)
-        except StepvadError as error:
-            logger.info("event %s: no explanation: %s", record.id, error)
-            return
-        self._store.put_explanation(record.id, found)
-        if kind == "new":
-            self._explained.put(Explained(record.camera, record.id, found.summary))
-
-    def explanation(self, id: str) -> EventExplanation:
-        """The stored explanation of an event."""
-        found = self._store.explained(id)
-        if found is None:
-            raise DataError(
-                f"event {id}: expected an explanation, got none",
-                hint="it follows the event within moments, and is deleted with its poses",
-            )
-        return found
-
-
-class EventStore(Protocol):
-    """Stores event changes."""
-
-    def change(self, kind: ChangeKind, record: Record) -> object:
-        """Store a change; returns once it is on disk."""
-        ...
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Whether an error means that the disk is full."""
-    if isinstance(error, StoreError):
-        return error.fault == "full"
-    return recorder.ran_out_of_space(error)
-
-
-class Mailbox(Generic[Item]):
-    """Items from any thread for one reader, such as explanations and limits for scoring.
-
-    Beyond `MOST_ITEMS` the oldest is dropped.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Item] = deque(maxlen=MOST_ITEMS)
-        self._lock = threading.Lock()
-
-    def put(self, item: Item) -> None:
-        """Add an item."""
-        with self._lock:
-            self._waiting.append(item)
-
-    def take_all(self) -> list[Item]:
-        """Take all queued items."""
-        with self._lock:
-            taken = [*self._waiting]
-            self._waiting.clear()
-            return taken
-
-
-def may_pass(error: BaseException) -> bool:
-    """Whether an error may be transient: caused by the system or the store, not by the task."""
-    if isinstance(error, StoreError):
-        return error.remedy != "give up"
-    if isinstance(error, OSError):
-        return True
-    return error.__cause__ is not None and may_pass(error.__cause__)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EventPoses:
     """The people of an event: their poses, and the frame of the peak."""
@@ -394,5 +290,26 @@ class Explained:
     why: str
 
 
-ExplainedQueue = Mailbox[Explained]
-"""Explanations on their way back to scoring, which owns the open events."""
+def explain_event(
+    store: Store,
+    profiles: Mapping[str, CameraProfile],
+    explained: deque[Explained],
+    kind: ChangeKind,
+    record: Record,
+    poses: EventPoses,
+) -> None:
+    """Store the poses of an event and its explanation; that of a new event goes into it, too."""
+    if not poses.clip.n_poses:
+        return
+    store.put_poses(record.id, tracks.to_bytes(poses.clip))
+    try:
+        profile = profiles[record.camera]
+        found = explain_peak(
+            *(profile.detector, poses.clip, poses.track, poses.peak_frame), calm=profile.rules.calm
+        ).explanation(profile.rate)
+    except StepvadError as error:
+        logger.info("event %s: no explanation: %s", record.id, error)
+        return
+    store.put_explanation(record.id, found)
+    if kind == "new":
+        explained.append(Explained(record.camera, record.id, found.summary))

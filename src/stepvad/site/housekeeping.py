@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from stepvad.errors import DataError
 from stepvad.events.calibration import Calibration
 from stepvad.events.camera import CameraProfile
 from stepvad.events.drift import (
-    BLOCK_EVERY_S,
     BLOCK_S,
     FEWEST_BLOCKS,
     SPAN_BLOCKS,
@@ -29,21 +26,17 @@ from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
 from stepvad.site.intake.load import REMEDY, LoadListener, LoadState
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.marks import MarkFollower
 from stepvad.site.settings.sections import RetentionSettings
-from stepvad.site.stages import FailureLog, Heartbeat
+from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 
 logger = logging.getLogger(__name__)
 DEADLINE_S = 60.0
 WAIT_S = 0.25
-STATUS_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
+STATUS_S = 1.0
 CLEAR_CHECKS = 5
 """Checks in a row without overload that end one: a camera at the limit does not flicker."""
-
-DRIFT_BLOCK_EVERY_S = BLOCK_EVERY_S
-"""Interval between blocks: cheap, and far enough from the previous block."""
 MOST_CHANGES = 3
 """Number of largest changes to report."""
 UNKNOWN = "not compared: its calibration does not describe how people moved"
@@ -55,50 +48,28 @@ DRIFT_REMEDY = "Check that the camera still looks at the same place, then recali
 
 
 class Housekeeping:
-    """The stage for periodic work; long jobs go to the background."""
-
-    name = "housekeeping"
+    """Runs jobs at intervals and shows how the sinks keep up; long work goes to the background."""
 
     def __init__(
         self,
         status: LiveStatus,
-        tasks: TaskQueue,
         store: Store,
+        tasks: TaskQueue,
         deliveries: Sequence[SinkDelivery],
-        retain: Callable[[], None],
-        drifting: Sequence[CameraDrift],
-        marks: MarkFollower,
-        listeners: Sequence[LoadListener] = (),
+        jobs: Sequence[Job] = (),
     ) -> None:
-        """`retain` deletes what has expired; `listeners` hear of cameras that become overloaded."""
-        self.heartbeat = Heartbeat(DEADLINE_S)
-        self._status, self._tasks, self._store = status, tasks, store
-        self._deliveries, self._drifting = deliveries, drifting
-        self._retain, self._marks = retain, marks
-        self._load = LoadWatch(status, listeners)
+        self.stage = Loop("housekeeping", self._run_due, DEADLINE_S)
+        self._status, self._store, self._tasks = status, store, tasks
+        self._deliveries = deliveries
+        self._jobs = [Job(STATUS_S, self._show_status), *jobs]
         self._clock_doubt = ""
-        self._stopping = threading.Event()
 
-    def run(self) -> None:
-        """Run the jobs until stopped; a failed job is retried at its next interval."""
-        jobs = [
-            _Every(STATUS_S, self._show_status),
-            _Every(RETAIN_S, lambda: self._tasks.put("upkeep", self._retain)),
-            _Every(MARKS_S, lambda: self._tasks.put("upkeep", self._marks.follow)),
-            _Every(LOAD_S, self._load.report_changes),
-            *(
-                _Every(DRIFT_S, partial(self._tasks.put, "upkeep", one.report), at_once=False)
-                for one in self._drifting
-            ),
-        ]
-        while not self._stopping.wait(WAIT_S):
-            for job in jobs:
-                self.heartbeat.beat()
+    def _run_due(self, loop: Loop) -> bool:
+        if not loop.stopping.wait(WAIT_S):
+            for job in self._jobs:
+                loop.heartbeat.beat()
                 job.run(time.monotonic())
-
-    def stop(self, deadline: float) -> None:
-        """Request the stage to stop."""
-        self._stopping.set()
+        return False
 
     def _show_status(self) -> None:
         self._status.dropped_tasks(self._tasks.dropped())
@@ -111,6 +82,27 @@ class Housekeeping:
                 *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
                 refused=delivery.refused,
             )
+
+
+class Job:
+    """Work at a fixed interval; a failure is logged and retried at the next one."""
+
+    def __init__(
+        self, every_s: float, work: Callable[[], None], *, starts_late: bool = False
+    ) -> None:
+        self._every_s, self._work = every_s, work
+        self._failures = FailureLog(logger)
+        self._next = time.monotonic() + (every_s if starts_late else 0.0)
+
+    def run(self, now: float) -> None:
+        """Do the work if it is due."""
+        if now < self._next:
+            return
+        self._next = now + self._every_s
+        try:
+            self._work()
+        except Exception as error:
+            self._failures.log(f"a job that runs every {self._every_s:g} s failed", error)
 
 
 class LoadWatch:
@@ -169,11 +161,11 @@ class CameraDrift:
             return own
         return BlockStats.join([*stats.values()]) if stats else None
 
-    def add(self, clip: Clip) -> None:
-        """Add footage to the statistics."""
+    def add_footage(self, clip: Clip) -> None:
+        """Add the end of some footage to the statistics."""
         if self.monitor is not None:
             self.monitor.observe(
-                score_with_stats(self.profile.detector, clip, self.profile.rate)[1]
+                score_with_stats(self.profile.detector, latest_block(clip), self.profile.rate)[1]
             )
 
     def report(self) -> None:
@@ -227,7 +219,9 @@ def drift_words(monitor: DriftMonitor) -> str:
             f"people have moved differently for {2 * monitor.in_a_row} hours; it counts after "
             f"{2 * monitor.needed}"
         )
-    kinds = _kinds(monitor)
+    # the meanings of the largest changes, each once
+    found = [_meaning(change) for change in monitor.changes()[:MOST_CHANGES]]
+    kinds = ", ".join(dict.fromkeys(found))
     return f"people move differently than when the threshold was set: {kinds}. {DRIFT_REMEDY}"
 
 
@@ -237,31 +231,6 @@ def drift_numbers(monitor: DriftMonitor) -> str:
         f"{change.name} {change.before:.3g} then and {change.now:.3g} now"
         for change in monitor.changes()[:MOST_CHANGES]
     )
-
-
-class _Every:
-    """A job that runs at a fixed interval."""
-
-    def __init__(self, seconds: float, task: Callable[[], None], *, at_once: bool = True) -> None:
-        self._seconds, self._task = seconds, task
-        self._failures = FailureLog(logger)
-        self._next = time.monotonic() + (0.0 if at_once else seconds)
-
-    def run(self, now: float) -> None:
-        """Run the job if it is due; a failure is logged and retried at the next interval."""
-        if now < self._next:
-            return
-        self._next = now + self._seconds
-        try:
-            self._task()
-        except Exception as error:
-            self._failures.log(f"a job that runs every {self._seconds:g} s failed", error)
-
-
-def _kinds(monitor: DriftMonitor) -> str:
-    """Meanings of the largest changes, each once."""
-    found = [_meaning(change) for change in monitor.changes()[:MOST_CHANGES]]
-    return ", ".join(dict.fromkeys(found))
 
 
 def _meaning(change: Shift) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,14 +15,11 @@ from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.marks import Marks, normal_set_path, recalibrate, update_normal_set
 from stepvad.events.record import MarkMessage, Record
-from stepvad.events.rules import Rules
-from stepvad.events.threshold import Marked, Threshold, duration
+from stepvad.events.threshold import Marked
 from stepvad.files import read_state, write_state
-from stepvad.formats import file_stem
+from stepvad.formats import file_stem, tracks
 from stepvad.poses import Clip
-from stepvad.site.event_writer import Mailbox
-from stepvad.site.models import Loaded, Models
-from stepvad.site.recorder import unpacked
+from stepvad.site.models import Limit, Loaded, Models
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog
 from stepvad.site.store.events import Store, open_store
@@ -30,7 +28,6 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "marks"
 """Directory of the data directory: a file of marks and a set of poses for each model."""
 MAX_BYTES = 1 << 24
-HOURS_A_DAY = 24.0
 
 
 class MarkFollower:
@@ -42,7 +39,7 @@ class MarkFollower:
     """
 
     def __init__(
-        self, settings: SiteSettings, store: Store, models: Models, limits: LimitQueue
+        self, settings: SiteSettings, store: Store, models: Models, limits: deque[Limit]
     ) -> None:
         self._settings, self._store = settings, store
         self._models, self._limits = models, limits
@@ -127,44 +124,7 @@ class MarkFollower:
         """Queue the limits of a model's cameras."""
         for camera in self._settings.cameras:
             if self._settings.model_of(camera).resolve() == model.path:
-                self._limits.put(limit_of(model, camera.name, camera.threshold))
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The score from which on a camera alerts, and what it rests on."""
-
-    camera: str
-    rules: Rules
-    words: str
-    """What the threshold promises, for an operator."""
-    is_provisional: bool
-
-
-LimitQueue = Mailbox[Limit]
-"""Changed limits on their way to scoring, which owns the rules."""
-
-
-def limit_of(model: Loaded, camera: str, threshold: float | None) -> Limit:
-    """The limit of a camera, from its settings or from the calibration of its model."""
-    rules = model.rules(camera, threshold)
-    if threshold is not None or model.calibration is None:
-        return Limit(camera, rules, "set by hand in the settings", False)
-    own = model.calibration.cameras.get(camera, model.calibration.threshold)
-    return Limit(camera, rules, promise_words(own), not own.is_promised)
-
-
-def promise_words(threshold: Threshold) -> str:
-    """A promise as an operator reads it."""
-    if not threshold.is_promised:
-        return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
-    rate = threshold.alerts_per_hour
-    each, often = ("an hour", rate) if rate >= 1 else ("a day", HOURS_A_DAY * rate)
-    alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"
-    return (
-        f"at most {alerts} {each} promised, {100 * threshold.confidence:g} % sure, from "
-        f"{duration(threshold.hours)} of normal footage"
-    )
+                self._limits.append(model.limit(camera.name, camera.threshold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,5 +212,5 @@ def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[s
     clips = {}
     for id, body in bodies.items():
         with skip_unreadable(f"event {id}"):
-            clips[id] = people_of(records[id], unpacked(body))
+            clips[id] = people_of(records[id], tracks.from_bytes(body))
     return clips

@@ -1,4 +1,4 @@
-"""The models of a site, each loaded once with its calibration."""
+"""The models of a site, each loaded once with its calibration, and the limits of its cameras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.events.calibration import RULES, Calibration, calibration_path, read_calibration
 from stepvad.events.rules import Rules
+from stepvad.events.threshold import Threshold, duration
 from stepvad.site.settings.sections import CameraSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The score from which on a camera alerts, and what it rests on."""
+
+    camera: str
+    rules: Rules
+    words: str
+    """What the threshold promises, for an operator."""
+    is_provisional: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +54,14 @@ class Loaded:
                 hint=f"stepvad calibrate {self.path} NORMAL_POSES, or set threshold",
             )
         return rules
+
+    def limit(self, camera: str, threshold: float | None) -> Limit:
+        """The limit of a camera, from its settings or from the calibration."""
+        rules = self.rules(camera, threshold)
+        if threshold is not None or self.calibration is None:
+            return Limit(camera, rules, "set by hand in the settings", False)
+        own = self.calibration.cameras.get(camera, self.calibration.threshold)
+        return Limit(camera, rules, promise_words(own), not own.is_promised)
 
     def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:
         """Why the calibrated threshold of a camera does not hold at its frame rate, if so."""
@@ -86,6 +106,19 @@ class Models:
         """Use another calibration of a loaded model from now on."""
         path = path.resolve()
         self._loaded[path] = replace(self._loaded[path], calibration=calibration)
+
+
+def promise_words(threshold: Threshold) -> str:
+    """A promise as an operator reads it."""
+    if not threshold.is_promised:
+        return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
+    rate = threshold.alerts_per_hour
+    each, often = ("an hour", rate) if rate >= 1 else ("a day", 24.0 * rate)
+    alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"
+    return (
+        f"at most {alerts} {each} promised, {100 * threshold.confidence:g} % sure, from "
+        f"{duration(threshold.hours)} of normal footage"
+    )
 
 
 def _calibration(model: Path, sha256: str) -> Calibration | None:

@@ -4,11 +4,11 @@
     (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
     file of poses ──► Player ──────────────────────┤
                                                    ▼
-                  ExplainedQueue ───────► ScoringStage ──► ChangeQueue ──► EventWriter ──► Store
+                  explanations ─────────► SiteScorer ───► ChangeQueue ──► EventWriter ──► Store
                         ▲                          │                            │            │
                         │                          ▼                            │            ▼
-                    Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
-                                  Tasks                                                (to sinks)
+                  explain_event ◄── background ◄── TaskQueue ◄──────────────────┘      SinkDelivery
+                                                                                       (to sinks)
 
 Images do not take this way: the capture process writes them into shared memory, the queues hold
 their buffers, and the pose process reads them there (`site/intake/frame_buffers.py`).
@@ -22,6 +22,9 @@ systemd or Docker restarts it.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,21 +32,21 @@ from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
 from stepvad.events.rules import WatchHours
 from stepvad.site.event_writer import (
-    BackgroundTasks,
     ChangeQueue,
     EventWriter,
-    ExplainedQueue,
-    Explainer,
+    Explained,
     TaskQueue,
+    background_stage,
+    explain_event,
 )
 from stepvad.site.housekeeping import CameraDrift
 from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.site.intake.playback import PlayedScene
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.marks import LimitQueue, MarkFollower, limit_of
-from stepvad.site.models import Models
+from stepvad.site.marks import MarkFollower
+from stepvad.site.models import Limit, Models
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
-from stepvad.site.scoring import CameraPeople, ScoringQueues, ScoringStage, Watcher
+from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
 from stepvad.site.store.events import Store
@@ -54,68 +57,86 @@ logger = logging.getLogger(__name__)
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
 """Stop timeouts of the stages after the intake, in the order of stopping."""
+MOST_RETURNED = 1000
+"""Explanations and limits on their way back to scoring; beyond it the oldest is dropped."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline:
-    """All stages between the cameras and the store."""
+    """All stages between the cameras and the store, and what others use of them."""
 
-    def __init__(
-        self, settings: SiteSettings, models: Models, status: LiveStatus, store: Store
-    ) -> None:
-        self._settings, self._models, self._store = settings, models, store
-        # fail on a missing model before any camera is opened
-        self.cameras = SiteCameras(settings, models, status, store)
-        self.unusable = self.cameras.unusable
-        # queues between the stages
-        self.changes, self.tasks = ChangeQueue(), TaskQueue()
-        explained, self.limits = ExplainedQueue(), LimitQueue()
-        # the intake registers each camera, whose watchers the stages behind it need
-        self.intake = Intake(settings, status, self.cameras)
-        self.frames = self.intake.frames
-        self.watchers = self.cameras.watchers
-        self.drifting = self.cameras.drifting()
-        self.scorer = ScoringStage(
-            ScoringQueues(self.frames, self.changes, self.tasks, explained, self.limits),
-            self.watchers,
-            status,
-            unscored=self.cameras.unscored,
-            recorders=self.cameras.recorders(self.recordings),
-            drifting=self.drifting,
-        )
-        profiles = {name: watcher.profile for name, watcher in self.watchers.items()}
-        self.explainer = Explainer(store, profiles, explained)
-        self.writer = EventWriter(
-            self.changes, store, status, self.tasks, self.explainer, recordings=self.recordings
-        )
-        self.background = BackgroundTasks(self.tasks)
-
-    def mark_follower(self) -> MarkFollower:
-        """Applies marks on events to the thresholds of the cameras."""
-        return MarkFollower(self._settings, self._store, self._models, self.limits)
-
-    @property
-    def recordings(self) -> Path:
-        """Directory of recorded poses, with one subdirectory per camera."""
-        return self._settings.data / RECORDINGS
+    way: tuple[tuple[Sequence[Stage], float], ...]
+    """Stages in the order of a frame, with the seconds that they have to stop."""
+    intake: Intake
+    scorer: SiteScorer
+    changes: ChangeQueue
+    tasks: TaskQueue
+    """Work in the background, from the pipeline and from others."""
+    marks: MarkFollower
+    """Applies marks on events to the thresholds of the cameras."""
+    drifting: Sequence[CameraDrift]
+    recordings: Path
+    """Directory of recorded poses, with one subdirectory per camera."""
+    unusable: str
+    """Reason why the learned model cannot be used; empty if it can, or if there is none."""
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the stages, consumers before producers."""
-        inner: list[Stage] = [self.background, self.writer, self.scorer]
-        for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
-            supervisor.start(stage)
+        for stages, _ in reversed(self.way):
+            for stage in stages:
+                supervisor.start(stage)
 
     def stop(self, supervisor: Supervisor) -> list[str]:
-        """Stop in order: no more frames, queued frames scored, open events ended and stored."""
-        intake = self.intake
-        left = supervisor.stop(intake.sources, SOURCES_S)
-        left += supervisor.stop(intake.pose_stages, POSES_S)
-        left += supervisor.stop([self.scorer], SCORING_S)
-        left += supervisor.stop([self.writer], WRITER_S)
-        return left + supervisor.stop([self.background], BACKGROUND_S)
+        """Stop in order: no more frames, queued frames scored, open events ended and stored.
 
-    def pids(self) -> dict[str, int]:
-        """The ids of running processes by name."""
-        return self.intake.pids()
+        Returns the stages that did not stop in time.
+        """
+        return [name for stages, within_s in self.way for name in supervisor.stop(stages, within_s)]
+
+
+def build_pipeline(
+    settings: SiteSettings, models: Models, status: LiveStatus, store: Store
+) -> Pipeline:
+    """Connect all stages of a site; nothing runs yet."""
+    # fail on a missing model before any camera is opened
+    cameras = SiteCameras(settings, models, status, store)
+    # from the cameras to people: registers each camera, with its watcher
+    intake = Intake(settings, status, cameras)
+    watchers = {name: one for name, one in cameras.people.items() if isinstance(one, Watcher)}
+    profiles = {name: watcher.profile for name, watcher in watchers.items()}
+    # from people to changes of events; explanations and changed limits come back to it
+    recordings = settings.data / RECORDINGS
+    changes, tasks = ChangeQueue(), TaskQueue()
+    explained: deque[Explained] = deque(maxlen=MOST_RETURNED)
+    limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
+    drifting = cameras.drifting(profiles)
+    scorer = SiteScorer(
+        ScoringQueues(intake.frames, changes, tasks, explained, limits),
+        cameras.people,
+        status,
+        recorders=cameras.recorders(recordings),
+        drift={one.profile.camera: one.add_footage for one in drifting},
+    )
+    # from changes to the store, and explanations in the background
+    explain = partial(explain_event, store, profiles, explained)
+    writer = EventWriter(changes, store.change, status, tasks, explain, recordings=recordings)
+    return Pipeline(
+        way=(
+            (intake.sources, SOURCES_S),
+            (intake.pose_stages, POSES_S),
+            ([scorer.stage], SCORING_S),
+            ([writer.stage], WRITER_S),
+            ([background_stage(tasks)], BACKGROUND_S),
+        ),
+        intake=intake,
+        scorer=scorer,
+        changes=changes,
+        tasks=tasks,
+        marks=MarkFollower(settings, store, models, limits),
+        drifting=drifting,
+        recordings=recordings,
+        unusable=cameras.unusable,
+    )
 
 
 class SiteCameras:
@@ -125,12 +146,11 @@ class SiteCameras:
         self, settings: SiteSettings, models: Models, status: LiveStatus, store: Store
     ) -> None:
         self._settings, self._models, self._status, self._store = settings, models, status, store
-        self.watchers: dict[str, Watcher] = {}
-        self.unscored: dict[str, CameraPeople] = {}
-        """Cameras whose model the site has yet to learn."""
+        self.people: dict[str, CameraPeople] = {}
+        """By name: a `Watcher` where there is a model, once the camera is registered."""
         self.unusable = ""
-        """Reason why the learned model cannot be used; empty if it can, or if there is none."""
         self._learning: set[str] = set()
+        """Cameras whose model the site has yet to learn."""
         for camera in settings.cameras:
             problem = self._load(camera)
             if problem is not None:
@@ -148,16 +168,26 @@ class SiteCameras:
         stream.update(0, scene.first())
 
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
-        """Create the watcher of a camera with its model, before its first frame."""
+        """Follow the people of a camera, with its model if it has one, before its first frame."""
+        skeleton = COCO17 if scene is None else scene.clip.skeleton
+        min_confidence = self._settings.pose.min_confidence
         if camera.name in self._learning:
-            self._register_unscored(camera, scene)
+            self._status.camera(
+                camera.name,
+                rate=camera.rate,
+                threshold=None,
+                model="",
+                zones=camera.zones,
+                skeleton=skeleton,
+            )
+            people = CameraPeople(camera.name, camera.rate, min_confidence, skeleton)
+            self.people[camera.name] = people
             return
         model = self._models.load(self._settings.model_of(camera))
-        limit = limit_of(model, camera.name, camera.threshold)
+        limit = model.limit(camera.name, camera.threshold)
         note = model.calibration_note(camera.name, camera.rate, camera.threshold)
         if note is not None:
             logger.warning("camera %s: %s", camera.name, note)
-        skeleton = COCO17 if scene is None else scene.clip.skeleton
         self._status.camera(
             camera.name,
             rate=camera.rate,
@@ -176,52 +206,34 @@ class SiteCameras:
             model_id=model.name,
             model_sha256=model.sha256,
             zones=camera.zones,
-            min_confidence=self._settings.pose.min_confidence,
+            min_confidence=min_confidence,
             went_down=camera.went_down,
             hours=None if camera.hours is None else WatchHours.parse(camera.hours),
             zone_hours={zone: WatchHours.parse(h) for zone, h in camera.zone_hours.items()},
         )
         epochs = partial(self._store.next_epoch, camera.name)
-        self.watchers[camera.name] = Watcher(profile, epochs, skeleton)
+        self.people[camera.name] = Watcher(profile, epochs, skeleton)
 
     def recorders(self, directory: Path) -> dict[str, Recorder]:
         """Recorders of cameras that are recorded; learning needs the first footage soon."""
         made = {}
         for camera in self._settings.cameras:
             if camera.record or self._settings.learns(camera):
-                people = self.unscored.get(camera.name) or self.watchers[camera.name]
-                part_s = FIRST_PART_S if camera.name in self.unscored else PART_S
+                part_s = FIRST_PART_S if camera.name in self._learning else PART_S
+                skeleton = self.people[camera.name].skeleton
                 made[camera.name] = Recorder(
-                    *(directory, camera.name, camera.rate, people.skeleton), part_s=part_s
+                    directory, camera.name, camera.rate, skeleton, part_s=part_s
                 )
         return made
 
-    def drifting(self) -> list[CameraDrift]:
+    def drifting(self, profiles: Mapping[str, CameraProfile]) -> list[CameraDrift]:
         """Comparisons of the cameras that have a calibration with their recent footage."""
         found = []
-        for camera in self._settings.cameras:
-            if camera.name in self._learning:
-                continue
-            calibration = self._models.load(self._settings.model_of(camera)).calibration
-            if calibration is not None:
-                profile = self.watchers[camera.name].profile
-                found.append(CameraDrift(profile, calibration, self._status))
+        for name, profile in profiles.items():
+            model = self._models.load(self._settings.model_of(self._settings.camera(name)))
+            if model.calibration is not None:
+                found.append(CameraDrift(profile, model.calibration, self._status))
         return found
-
-    def _register_unscored(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
-        """Watch a camera without a model: its people are shown and recorded."""
-        skeleton = COCO17 if scene is None else scene.clip.skeleton
-        self._status.camera(
-            camera.name,
-            rate=camera.rate,
-            threshold=None,
-            model="",
-            zones=camera.zones,
-            skeleton=skeleton,
-        )
-        self.unscored[camera.name] = CameraPeople(
-            camera.name, camera.rate, self._settings.pose.min_confidence, skeleton
-        )
 
     def _load(self, camera: CameraSettings) -> str | None:
         """Load the model of a camera; None if it works.

@@ -121,7 +121,7 @@ class Replays:
         if record is None or body is None:
             return Moment(event=id, words="Its poses have not arrived yet, or are no longer kept.")
         try:
-            return Moment(event=id, scene=self._of_event(record, unpacked(body)))
+            return Moment(event=id, scene=self._of_event(record, tracks.from_bytes(body)))
         except StepvadError as error:
             logger.warning("event %s: its poses cannot be read: %s", id, error)
             return Moment(event=id, words="Its poses cannot be read.")
@@ -342,16 +342,6 @@ def recorded_at(path: Path) -> float | None:
         return timegm(time.strptime(found[1], "%Y%m%dT%H%M%S")) + int(found[2]) / 1000
     except ValueError:
         return None
-
-
-def packed(clip: Clip) -> bytes:
-    """Serialize a clip as a track file."""
-    return tracks.to_bytes(clip)
-
-
-def unpacked(body: bytes) -> Clip:
-    """Restore a clip from the output of `packed`."""
-    return tracks.from_bytes(body)
 
 
 def _files(directories: Iterable[Path]) -> list[_File]:

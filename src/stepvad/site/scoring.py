@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.events.camera import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
+from stepvad.events.drift import BLOCK_EVERY_S
 from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
 from stepvad.people import People
@@ -20,16 +21,15 @@ from stepvad.poses import Clip, Pose
 from stepvad.site.event_writer import (
     ChangeQueue,
     EventPoses,
-    ExplainedQueue,
+    Explained,
     PendingChange,
     TaskQueue,
 )
-from stepvad.site.housekeeping import DRIFT_BLOCK_EVERY_S, CameraDrift, latest_block
 from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.marks import LimitQueue
+from stepvad.site.models import Limit
 from stepvad.site.recorder import Recorder
-from stepvad.site.stages import FailureLog, Heartbeat
+from stepvad.site.stages import FailureLog, Loop
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
 from stepvad.tracker import Tracker
@@ -104,117 +104,110 @@ class Watcher(CameraPeople):
         return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
 
 
-ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
-
-
 class ScoringQueues(NamedTuple):
-    """Input and output queues of the scoring stage."""
+    """Input and output queues of scoring; the last two come back to it, which owns the events."""
 
     frames: FrameQueues
     changes: ChangeQueue
     """Event changes."""
     tasks: TaskQueue
-    """Recorded clips and drift checks."""
-    explained: ExplainedQueue
-    """Explanations returned for events that may still be open."""
-    limits: LimitQueue
+    """Recorded clips and footage for the comparison with the calibration."""
+    explained: deque[Explained]
+    """Explanations of events that may still be open."""
+    limits: deque[Limit]
     """Changed thresholds."""
 
 
-class ScoringStage:
-    """The stage that scores frames; cameras that share a detector are scored in one call.
+ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 
-    It has exclusive ownership of the watchers.
+
+class SiteScorer:
+    """Scores frames; cameras that share a detector are scored in one call.
+
+    It has exclusive ownership of the cameras: the stage `scoring` is the only thread that has them.
     """
-
-    name = "scoring"
 
     def __init__(
         self,
         queues: ScoringQueues,
-        watchers: Mapping[str, Watcher],
+        cameras: Mapping[str, CameraPeople],
         status: LiveStatus,
         *,
-        unscored: Mapping[str, CameraPeople] | None = None,
         recorders: Mapping[str, Recorder] | None = None,
-        drifting: Sequence[CameraDrift] = (),
+        drift: Mapping[str, Callable[[Clip], None]] | None = None,
     ) -> None:
-        """`unscored` are cameras without a model yet, whose people are shown and recorded."""
-        self.heartbeat = Heartbeat(DEADLINE_S)
-        self._watchers, self._status = watchers, status
-        self._unscored = unscored or {}
-        self._frames, self._changes = queues.frames, queues.changes
-        self._tasks, self._explained = queues.tasks, queues.explained
-        self._limits = queues.limits
-        self._recorders = recorders or {}
-        self._drifting = drifting
-        self._drift_at = time.monotonic() + DRIFT_BLOCK_EVERY_S
-        self._connections: dict[str, int | None] = dict.fromkeys([*watchers, *self._unscored])
-        self._stopping = threading.Event()
+        """People of cameras that have no `Watcher`, for want of a model, are shown and recorded.
+
+        `drift` takes recent footage of a camera, in the background.
+        """
+        frames = queues.frames
+        self.stage = Loop(
+            "scoring", self._score_next, DEADLINE_S, on_stop=frames.close, at_end=self._end_all
+        )
+        self._queues, self._cameras, self._status = queues, cameras, status
+        self._watchers = {name: one for name, one in cameras.items() if isinstance(one, Watcher)}
+        self._recorders, self._drift = recorders or {}, drift or {}
+        self._drift_at = time.monotonic() + BLOCK_EVERY_S
+        self._connections: dict[str, int | None] = dict.fromkeys(cameras)
         self._failures = FailureLog(logger)
 
-    def run(self) -> None:
-        """Score until stopped and the queues are drained, then end open events."""
-        while True:
-            self.heartbeat.beat()
-            items = self._frames.next(timeout_s=WAIT_S)
-            self.step(items)
-            if not items and self._stopping.is_set():
-                break
-        for people in [*self._watchers.values(), *self._unscored.values()]:
-            self._lose(people, "stopped")
+    def _score_next(self, loop: Loop) -> bool:
+        items = self._queues.frames.next(timeout_s=WAIT_S)
+        self.score(items)
+        return bool(items)
 
-    def stop(self, deadline: float) -> None:
-        """Drain the queues, then stop."""
-        self._stopping.set()
-        self._frames.close()
+    def _end_all(self) -> None:
+        for people in self._cameras.values():
+            self._end_connection(people, "stopped")
 
-    def step(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
+    def score(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
         """Score a batch of frames, at most one per camera."""
-        for said in self._explained.take_all():
+        # what the background sends back: words of open events, changed thresholds
+        while self._queues.explained:
+            said = self._queues.explained.popleft()
             watcher = self._watchers[said.camera]
             self._announce(watcher, watcher.events.explained(said.event, said.why))
-        self._change_limits()
-        self._look_for_drift()
+        while self._queues.limits:
+            limit = self._queues.limits.popleft()
+            self._watchers[limit.camera].events.use_rules(limit.rules)
+            self._status.limit(
+                limit.camera, limit.rules.threshold, limit.words, limit.is_provisional
+            )
+        self._send_footage()
+        # frames to poses, by detector
         groups: dict[int, list[ScoringWork]] = {}
         for camera, item in items:
-            people = self._unscored.get(camera) or self._watchers[camera]
+            people = self._cameras[camera]
             if isinstance(item, Lost):
-                self._lose(people, "camera lost")
+                self._end_connection(people, "camera lost")
             elif (poses := self._poses(people, item)) is None:
                 continue
             elif isinstance(people, Watcher):
                 detector = people.profile.detector
                 groups.setdefault(id(detector), []).append((people, item, poses))
             else:
-                self._show(people, item, poses)
+                wall = people.wall(item.slot)
+                self._status.frame(camera, item.slot, wall, item.size, poses, {})
+                self._count_scored(people, item, poses)
+        # poses to windows, scores and events
         for group in groups.values():
-            self._score(group)
+            self._score_group(group)
 
-    def _change_limits(self) -> None:
-        """Switch cameras to changed thresholds."""
-        for limit in self._limits.take_all():
-            self._watchers[limit.camera].events.use_rules(limit.rules)
-            self._status.limit(
-                limit.camera, limit.rules.threshold, limit.words, limit.is_provisional
-            )
-
-    def _look_for_drift(self) -> None:
-        """Queue a drift check of every calibrated camera at each interval."""
-        if not self._drifting or time.monotonic() < self._drift_at:
+    def _send_footage(self) -> None:
+        """Hand recent footage of the cameras to the comparison with their calibration."""
+        if not self._drift or time.monotonic() < self._drift_at:
             return
-        self._drift_at = time.monotonic() + DRIFT_BLOCK_EVERY_S
-        for one in self._drifting:
-            watcher = self._watchers[one.profile.camera]
-            block = latest_block(watcher.events.clip()[1])
-            self._tasks.put("upkeep", partial(one.add, block))
+        self._drift_at = time.monotonic() + BLOCK_EVERY_S
+        for camera, add_footage in self._drift.items():
+            _, clip = self._watchers[camera].events.clip()
+            self._queues.tasks.put("upkeep", partial(add_footage, clip))
 
     def _poses(self, people: CameraPeople, frame: QueuedFrame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
         camera = people.camera
         try:
             if self._connections[camera] != frame.connection:
-                self._lose(people, "camera lost")
+                self._end_connection(people, "camera lost")
                 people.start_connection(frame.wall0)
                 self._connections[camera] = frame.connection
             if frame.people is not None:
@@ -226,76 +219,75 @@ class ScoringStage:
             return sound
         except Exception as error:
             # usually the store failing to assign an epoch; the next frame retries
-            self._failures.log(f"camera {camera}: a frame could not be scored", error)
-            self._status.count(camera, "skipped")
+            self._skip(camera, error)
             return None
 
-    def _score(self, group: Sequence[ScoringWork]) -> None:
+    def _skip(self, camera: str, error: Exception) -> None:
+        self._failures.log(f"camera {camera}: a frame could not be scored", error)
+        self._status.count(camera, "skipped")
+
+    def _score_group(self, group: Sequence[ScoringWork]) -> None:
         """Score a group; a camera that fails does not affect the others."""
         scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
         for (watcher, frame, poses), windows in zip(group, scored, strict=True):
             if isinstance(windows, Exception):
-                camera = watcher.profile.camera
-                self._failures.log(f"camera {camera}: a frame could not be scored", windows)
-                self._status.count(camera, "skipped")
-                self._lose(watcher, "camera lost")
+                self._skip(watcher.camera, windows)
+                self._end_connection(watcher, "camera lost")
             else:
-                self._see(watcher, frame, poses, windows)
+                self._observe(watcher, frame, poses, windows)
 
-    def _see(
+    def _observe(
         self, watcher: Watcher, frame: QueuedFrame, poses: Sequence[Pose], windows: WindowScores
     ) -> None:
-        camera, status = watcher.profile.camera, self._status
-        flat = watcher.stream.flat_windows
-        wall = watcher.events.wall(frame.slot)
+        """Report the events and the scores of a frame."""
+        camera, status = watcher.camera, self._status
         changes = watcher.events.observe(frame.slot, frame.size, poses, windows)
         self._announce(watcher, changes, frame.arrived)
+        # windows that end in this frame, (n,), and those seen too rarely to raise an alert, (n,)
         now, muted = windows.frame == frame.slot, watcher.profile.rules.muted(windows)
         scores = by_track(windows, windows.A, now)
         unsure = by_track(windows, windows.seen, now & muted)
+        wall = watcher.events.wall(frame.slot)
         status.frame(camera, frame.slot, wall, frame.size, poses, scores, unsure)
-        status.count(camera, "scored")
         status.count(camera, "windows", len(windows))
         if muted.any():
             status.count(camera, "muted_windows", int(muted.sum()))
-        if flat:
+        if flat := watcher.stream.flat_windows:
             status.count(camera, "flat_windows", flat)
             watcher.stream.flat_windows = 0
-        status.observe_latency(camera, time.monotonic() - frame.arrived)
-        self._record(camera, frame.slot, wall, poses)
+        self._count_scored(watcher, frame, poses)
 
-    def _show(self, people: CameraPeople, frame: QueuedFrame, poses: Sequence[Pose]) -> None:
-        """Show and record the people of a camera without a model."""
-        camera, wall = people.camera, people.wall(frame.slot)
-        self._status.frame(camera, frame.slot, wall, frame.size, poses, {})
+    def _count_scored(
+        self, people: CameraPeople, frame: QueuedFrame, poses: Sequence[Pose]
+    ) -> None:
+        """Count a frame that was scored or shown, and record its poses."""
+        camera = people.camera
         self._status.count(camera, "scored")
         self._status.observe_latency(camera, time.monotonic() - frame.arrived)
-        self._record(camera, frame.slot, wall, poses)
+        if camera in self._recorders:
+            recorder = self._recorders[camera]
+            self._save(recorder, recorder.record(frame.slot, people.wall(frame.slot), poses))
 
-    def _record(self, camera: str, slot: int, wall: float, poses: Sequence[Pose]) -> None:
-        recorder = self._recorders.get(camera)
-        if recorder is not None:
-            self._keep(recorder, recorder.record(slot, wall, poses))
-
-    def _lose(self, people: CameraPeople, by: EndedBy) -> None:
+    def _end_connection(self, people: CameraPeople, by: EndedBy) -> None:
         """End the open event and recording of a camera; the next frame starts a new connection."""
         if isinstance(people, Watcher):
             self._announce(people, people.events.end_open(by))
         self._connections[people.camera] = None
-        recorder = self._recorders.get(people.camera)
-        if recorder is not None:
-            self._keep(recorder, recorder.finish())
+        if people.camera in self._recorders:
+            recorder = self._recorders[people.camera]
+            self._save(recorder, recorder.finish())
 
-    def _keep(self, recorder: Recorder, clip: Clip | None) -> None:
+    def _save(self, recorder: Recorder, clip: Clip | None) -> None:
         if clip is not None:
-            self._tasks.put("recording", partial(recorder.save, clip))
+            self._queues.tasks.put("recording", partial(recorder.save, clip))
 
     def _announce(
         self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None
     ) -> None:
         for kind, record in changes:
             poses = None if kind == "update" else poses_of(watcher, record)
-            self._changes.put(PendingChange(kind, record, arrived or time.monotonic(), poses))
+            change = PendingChange(kind, record, arrived or time.monotonic(), poses)
+            self._queues.changes.put(change)
 
 
 def by_track(

@@ -22,7 +22,7 @@ from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import JobKind, Learner, Situation, due_round, progress_words
 from stepvad.site.learning.versions import Amount, Learned
 from stepvad.site.models import Models
-from stepvad.site.pipeline import Pipeline
+from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
@@ -62,21 +62,21 @@ class Learning:
     stage: Learner = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stage = self.of()
+        self.learner = self.of()
 
     def of(self, unusable: str = "") -> Learner:
         """The learner from now on."""
-        self.stage = Learner(
+        self.learner = Learner(
             *(self.settings, self.store, self.status, self.rounds.start),
             on_fit=lambda: self.rounds.fitted.append("fit"),
             on_calibrated=self.rounds.calibrated.append,
             unusable=unusable,
         )
-        return self.stage
+        return self.learner
 
     def until(self, done: Callable[[], bool]) -> None:
         def look() -> bool:
-            self.stage.look()
+            self.learner.check_due()
             return done()
 
         wait_until(look, 20.0)
@@ -96,8 +96,8 @@ def learning(tmp_path: Path) -> Iterator[Learning]:
     store = Store(settings.data / FILE_NAME)
     learning = Learning(settings, status, store, made)
     yield learning
-    if learning.stage._round is not None:
-        learning.stage._round.end()
+    if learning.learner._round is not None:
+        learning.learner._round.end()
     store.close()
 
 
@@ -110,10 +110,10 @@ def small_fit(settings: SiteSettings, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_waits_for_footage_and_says_how_it_stands(
     learning: Learning, walks: Sequence[Clip]
 ) -> None:
-    learning.stage.look()
+    learning.learner.check_due()
     assert learning.words == "Learning: waiting for the first recording with people in it."
     record_clips(learning.settings.data, "yard", walks[:2], time.time() - 600)
-    learning.stage.look()
+    learning.learner.check_due()
     assert "First alerts possible" in learning.words
     assert learning.rounds.started == []
 
@@ -122,7 +122,7 @@ def test_a_first_model_restarts_the_site_and_a_new_threshold_does_not(
     learning: Learning, walks: Sequence[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
-    learning.stage.look()
+    learning.learner.check_due()
     assert learning.rounds.started == ["fit"]
     view = learning.status.snapshot().learning
     assert view is not None
@@ -133,10 +133,10 @@ def test_a_first_model_restarts_the_site_and_a_new_threshold_does_not(
     record_clips(learning.settings.data, "yard", walks[6:], time.time() - 60)
     learning.until(lambda: bool(learning.rounds.calibrated))
     assert learning.rounds.fitted == ["fit"]
-    learning.stage.fit_now()
+    learning.learner.fit_now()
     learning.until(lambda: len(learning.rounds.fitted) == 2)
-    (current,) = [one for one in learning.stage.versions() if one.is_current]
-    learning.stage.use(current.name)
+    (current,) = [one for one in learning.learner.versions() if one.is_current]
+    learning.learner.use(current.name)
     assert len(learning.rounds.fitted) == 3
 
 
@@ -145,8 +145,8 @@ def test_a_round_that_fails_is_said_and_not_repeated_at_once(
 ) -> None:
     learning.rounds.code = "raise SystemExit('no torch here')"
     record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
-    learning.until(lambda: learning.stage._failed_at is not None)
-    learning.stage.look()
+    learning.until(lambda: learning.learner._failed_at is not None)
+    learning.learner.check_due()
     view = learning.status.snapshot().learning
     assert view is not None
     assert view.problem == "no torch here"
@@ -159,10 +159,10 @@ def test_a_learned_model_that_cannot_be_used_is_replaced(
 ) -> None:
     record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
     small_fit(learning.settings, monkeypatch)
-    learning.stage.look()
+    learning.learner.check_due()
     assert learning.rounds.started == []  # it can be used
-    learning.stage._versions.model.write_bytes(b"torn")
-    pipeline = Pipeline(learning.settings, Models(), learning.status, learning.store)
+    learning.learner._versions.model.write_bytes(b"torn")
+    pipeline = build_pipeline(learning.settings, Models(), learning.status, learning.store)
     assert pipeline.unusable.startswith("the learned model cannot be used")
     stage = learning.of(pipeline.unusable)
     learning.rounds.code = "raise SystemExit('no torch here')"
@@ -171,7 +171,7 @@ def test_a_learned_model_that_cannot_be_used_is_replaced(
     learning.rounds.code = ""
     learning.until(lambda: bool(learning.rounds.fitted))
     assert learning.rounds.started == ["fit", "fit"]
-    stage.look()
+    stage.check_due()
     assert learning.rounds.started == ["fit", "fit"]  # while the site restarts
 
 
@@ -180,22 +180,22 @@ def test_a_round_that_hangs_is_killed(
 ) -> None:
     learning.rounds.code = "import time; time.sleep(600)"
     record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
-    learning.stage.look()
-    process = learning.stage._round
+    learning.learner.check_due()
+    process = learning.learner._round
     assert process is not None
     monkeypatch.setitem(module.ROUND_S, "fit", 0.0)
     learning.until(lambda: process.process.poll() is not None)
-    assert learning.stage._failed_at is not None
+    assert learning.learner._failed_at is not None
 
 
 def test_stopping_kills_a_running_round(learning: Learning, walks: Sequence[Clip]) -> None:
     learning.rounds.code = "import time; time.sleep(600)"
     record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
-    learning.stage.look()
-    process = learning.stage._round
+    learning.learner.check_due()
+    process = learning.learner._round
     assert process is not None
-    learning.stage.stop(0.0)
-    learning.stage.run()
+    learning.learner.stage.stop(0.0)
+    learning.learner.stage.run()
     assert process.process.poll() is not None
 
 

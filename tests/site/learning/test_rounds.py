@@ -15,12 +15,12 @@ from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.calibration import calibration_path, read_calibration
-from stepvad.formats import write_clip
+from stepvad.formats import tracks, write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
 from stepvad.site.learning.rounds import find, held_out
 from stepvad.site.learning.versions import Amount, Learned, Versions, facts
-from stepvad.site.recorder import RECORDINGS, packed
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
@@ -68,7 +68,7 @@ def alert(settings: SiteSettings, clip: Clip, begin: float, mark: str | None) ->
     )
     store.change("new", one)
     store.change("end", one.ended("calm", begin + 6))
-    store.put_poses(one.id, packed(clip))
+    store.put_poses(one.id, tracks.to_bytes(clip))
     if mark is not None:
         store.mark(one.id, mark, time.time())  # type: ignore[arg-type]
     store.close()

@@ -204,8 +204,8 @@ def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: St
     running = start(delivery)
     fill(store, range(1))
     wait_until(lambda: delivery.failures > 3)
-    assert delivery.heartbeat.age_s < 1.0
-    assert delivery.heartbeat.deadline_s > 60.0 + 60.0, "one send and the longest wait"
+    assert delivery.stage.heartbeat.age_s < 1.0
+    assert delivery.stage.heartbeat.deadline_s > 60.0 + 60.0, "one send and the longest wait"
     stop(running, delivery)
 
 

@@ -393,7 +393,7 @@ from stepvad.site.store.events import Store
 
 store = Store(Path(sys.argv[1]), ["file"])
 print("ready", flush=True)
-SinkDelivery(store.outbox, JsonLines(Path(sys.argv[2]))).run()
+SinkDelivery(store.outbox, JsonLines(Path(sys.argv[2]))).stage.run()
 """
 
 

@@ -23,7 +23,7 @@ from stepvad.site.learning.rounds import RecordingIndex, find
 from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import SiteSettings
-from stepvad.site.stages import FailureLog, Heartbeat
+from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)
@@ -56,9 +56,7 @@ RETRY_S = 900.0
 
 
 class Learner:
-    """The stage `learning`; one round runs at a time, in a process with low priority."""
-
-    name = "learning"
+    """Learns when it is time; one round runs at a time, in a process with low priority."""
 
     def __init__(
         self,
@@ -75,7 +73,7 @@ class Learner:
 
         If the learned model is `unusable`, a new one is fitted as soon as there is footage.
         """
-        self.heartbeat = Heartbeat(DEADLINE_S)
+        self.stage = Loop("learning", self._check_due, DEADLINE_S, at_end=self._end_round)
         self._settings, self._store, self._status = settings, store, status
         self._start, self._on_fit, self._on_calibrated = start, on_fit, on_calibrated
         self._versions = Versions(settings.data)
@@ -84,27 +82,23 @@ class Learner:
         self._failed_at: float | None = None
         self._unusable = self._problem = unusable
         self._asked = threading.Event()
-        self._stopping = threading.Event()
         self._failures = FailureLog(logger)
 
-    def run(self) -> None:
-        """Look at the recordings until stopped; a running round is killed then."""
-        while not self._stopping.is_set():
-            self.heartbeat.beat()
-            try:
-                self.look()
-            except Exception as error:
-                self._failures.log("learning failed, retrying at the next check", error)
-            self._stopping.wait(CHECK_S)
+    def _check_due(self, loop: Loop) -> bool:
+        try:
+            self.check_due()
+        except Exception as error:
+            self._failures.log("learning failed, retrying at the next check", error)
+        loop.stopping.wait(CHECK_S)
+        return False
+
+    def _end_round(self) -> None:
+        """Kill a running round."""
         if self._round is not None:
             self._round.end()
 
-    def stop(self, deadline: float) -> None:
-        """Request the stage to stop."""
-        self._stopping.set()
-
     def fit_now(self) -> None:
-        """Fit a new model at the next look, if there is footage to learn from."""
+        """Fit a new model at the next check, if there is footage to learn from."""
         self._asked.set()
 
     def use(self, name: str) -> None:
@@ -116,10 +110,10 @@ class Learner:
         """The models, the newest first."""
         return facts(self._versions)
 
-    def look(self) -> None:
+    def check_due(self) -> None:
         """Count the recordings, see to the running round, and start one that is due."""
         while not self._index.update(FILES_PER_CHECK):
-            self.heartbeat.beat()
+            self.stage.heartbeat.beat()
         if self._round is not None and self._see_to(self._round):
             return  # the site restarts with a new model
         situation = self._situation()
@@ -157,7 +151,7 @@ class Learner:
             code = round.process.returncode
         if code is None:
             return False
-        learned = self._versions.current if code == 0 else None  # raises: seen to at the next look
+        learned = self._versions.current if code == 0 else None  # raises: seen to at the next check
         self._round = None
         if code == 0:
             self._failed_at, self._problem, self._unusable = None, "", ""

@@ -27,12 +27,13 @@ from stepvad.events.marks import repeated
 from stepvad.events.record import Mark, Record, Review
 from stepvad.events.rules import find_events
 from stepvad.events.threshold import duration
-from stepvad.formats import read_clip
+from stepvad.formats import read_clip, tracks
 from stepvad.poses import Clip, Track
 from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.marks import DIRECTORY as MARKS
-from stepvad.site.marks import people_of, promise_words, skip_unreadable
-from stepvad.site.recorder import RECORDINGS, unpacked
+from stepvad.site.marks import people_of, skip_unreadable
+from stepvad.site.models import promise_words
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import MODEL_NAME, SiteSettings
 from stepvad.site.store.events import open_store
 from stepvad.windows.sampling import at_rate
@@ -245,7 +246,7 @@ class JudgedEvents:
         for id in judged:
             with skip_unreadable(f"event {id}"):
                 if id in bodies:
-                    clips[id] = unpacked(bodies[id])
+                    clips[id] = tracks.from_bytes(bodies[id])
                 elif id in kept:
                     clips[id] = read_clip(kept[id])
         return cls(events, reviews, clips)

@@ -213,6 +213,16 @@ class Store:
         """Store the explanation of an event; False if the event no longer exists."""
         return self._attach("explanations", id, encode(explanation).decode())
 
+    def explanation(self, id: str) -> EventExplanation:
+        """The explanation of an event; raise `DataError` if there is none."""
+        found = self.explained(id)
+        if found is None:
+            raise DataError(
+                f"event {id}: expected an explanation, got none",
+                hint="it follows the event within moments, and is deleted with its poses",
+            )
+        return found
+
     def explained(self, id: str) -> EventExplanation | None:
         """The explanation of an event."""
         body = self._attached("explanations", id)

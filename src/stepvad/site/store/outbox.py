@@ -17,7 +17,7 @@ from stepvad.events.record import DeliveryError, RefusedError, Sink, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.retries import Backoff
 from stepvad.site.intake.status import CaptureState
-from stepvad.site.stages import Heartbeat
+from stepvad.site.stages import Loop
 from stepvad.site.store.database import Database
 
 
@@ -242,7 +242,9 @@ class SinkDelivery:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = sink.name
-        self.heartbeat = Heartbeat(HEARTBEAT_S)
+        self.stage = Loop(
+            sink.name, self._deliver, HEARTBEAT_S, on_stop=self._cancel, at_end=sink.close
+        )
         self.sent = 0
         self.failures = 0
         """Failed delivery attempts."""
@@ -257,26 +259,10 @@ class SinkDelivery:
         """Since when the sink has returned only errors that need a change of configuration."""
         self._troubles = Backoff(first_s, longest_s)
         """Back-off for errors of the store, not of the sink."""
-        self._stopping = threading.Event()
         self._called = threading.Event()
         self._timed = sink if isinstance(sink, Timed) else None
         if isinstance(sink, Reconnecting):
             sink.on_connected = self.wake
-
-    def run(self) -> None:
-        """Deliver until stopped, then close the sink."""
-        try:
-            while not self._stopping.is_set():
-                self._deliver()
-        finally:
-            self._sink.close()
-
-    def stop(self, deadline: float) -> None:
-        """Finish the current message; the rest stays in the store until the next start."""
-        self._stopping.set()
-        if self._timed is not None:
-            self._timed.cancel()
-        self.wake()
 
     def wake(self) -> None:
         """Retry now, for example after a reconnect."""
@@ -288,9 +274,14 @@ class SinkDelivery:
         """Whether no messages are pending."""
         return self._outbox.lag(self.name) == 0
 
-    def _deliver(self) -> None:
-        """Send the pending messages, or wait for one."""
-        self.heartbeat.beat()
+    def _cancel(self) -> None:
+        """Finish the current message; the rest stays in the store until the next start."""
+        if self._timed is not None:
+            self._timed.cancel()
+        self.wake()
+
+    def _deliver(self, loop: Loop) -> bool:
+        """Send the pending messages, or wait for one; a stop does not wait for the others."""
         seen = self._outbox.posted()
         try:
             pending = self._outbox.pending(self.name, BATCH)
@@ -298,17 +289,18 @@ class SinkDelivery:
             self._send_due()
         except Exception as error:  # the store's disk may be full: keep running
             self._fail(f"{type(error).__name__}: {error}")
-            self._rest(self._troubles.next_s())
-            return
+            self._called.wait(self._troubles.next_s())
+            return False
         self._troubles.reset()
         if done and not pending:
             self._outbox.wait(seen, IDLE_S if self._timed is None else TICK_S)
+        return False
 
     def _send_due(self) -> None:
         """Let a sink send what became due; it waits after failures by itself."""
-        if self._timed is None or self._stopping.is_set():
+        if self._timed is None or self.stage.stopping.is_set():
             return
-        self.heartbeat.beat()
+        self.stage.heartbeat.beat()
         try:
             if self._timed.send_due():
                 self._succeed()
@@ -317,9 +309,9 @@ class SinkDelivery:
 
     def _is_done(self, message: OutboxMessage) -> bool:
         """Whether a message was delivered or refused; otherwise returns after the back-off."""
-        if self._stopping.is_set():
+        if self.stage.stopping.is_set():
             return False
-        self.heartbeat.beat()
+        self.stage.heartbeat.beat()
         self._called.clear()
         try:
             self._sink.send(message.kind, _readable(message))
@@ -357,11 +349,7 @@ class SinkDelivery:
         delay_s = backoff.next_s(at_least_s=after_s)
         self._fail(words)
         self._outbox.failed(self.name, message.seq, words, self._outbox.now() + delay_s)
-        self._rest(delay_s)
-
-    def _rest(self, seconds: float) -> None:
-        """Wait until the time has passed or `wake` is called."""
-        self._called.wait(seconds)
+        self._called.wait(delay_s)
 
     def _succeed(self) -> None:
         self.sent += 1
