@@ -350,12 +350,12 @@ def test_the_event_loop_goes_on_while_a_password_is_verified() -> None:
 def test_accounts_that_cannot_be_read_let_nobody_in_but_the_token(
     app: FastAPI, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepvad.site.accounts import AccountsError
+    from stepvad.site.store.database import StoreError
 
     client = browser_of(app, "ada")
 
     def broken(name: str) -> None:
-        raise AccountsError("accounts.db: expected accounts that can be read, got: disk I/O error")
+        raise StoreError("accounts.db: expected accounts that can be read, got: disk I/O error")
 
     monkeypatch.setattr(accounts, "find", broken)
     asked = client.get("/api/site")
@@ -367,12 +367,12 @@ def test_an_audit_log_that_cannot_be_written_stops_nobody(
     app: FastAPI, mill: Site, accounts: Accounts, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    from stepvad.site.accounts import AccountsError
+    from stepvad.site.store.database import StoreError
 
     one, client = happen(mill, 1), browser_of(app, "lena")
 
     def full(*_: str) -> None:
-        raise AccountsError("accounts.db: expected accounts that can be written, got: disk full")
+        raise StoreError("accounts.db: expected accounts that can be written, got: disk full")
 
     monkeypatch.setattr(accounts.audit, "record", full)
     assert client.get(f"/api/events/{one.id}").status_code == 200

@@ -6,18 +6,16 @@ import hashlib
 import re
 import secrets
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
-from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadError, os_reason
-from stepvad.site.store.database import Layout, connect_durably, is_empty_database, make_private
+from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.site.store.database import Database, Layout
 
 Role = Literal["look", "judge", "administer"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -82,6 +80,7 @@ ACCOUNTS = Layout(
     application_id=0x53564143,  # "SVAC"
     tables=_TABLES,
     hint="name another file with accounts under [web]",
+    repair="stop the page and put back a copy of the file",
 )
 
 
@@ -95,7 +94,7 @@ class Accounts:
         audit_days: float = AUDIT_DAYS,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._database, self._wall = AccountsDatabase(path), wall
+        self._database, self._wall = Database(path, ACCOUNTS, busy_s=BUSY_S), wall
         self.path = path
         self.audit = AuditLog(self._database, days=audit_days, wall=wall)
 
@@ -129,7 +128,11 @@ class Accounts:
     def create(self, name: str, role: Role, password_hash: str | None = None) -> Account:
         """Add an account; without a password its owner needs a link."""
         check_name(name)
-        self._check_file()
+        if self.path is None:
+            raise ConfigError(
+                "web.accounts: expected a file to keep accounts in, got none",
+                hint="name one under [web] in the settings, and restart the page",
+            )
         with self._database.write() as connection:
             (count,) = connection.execute("SELECT count(*) FROM users").fetchone()
             if _found(connection, name, 0) is not None or count >= MOST_ACCOUNTS:
@@ -243,20 +246,13 @@ class Accounts:
             if connection.execute(statement, values).rowcount == 0:
                 raise _unknown(str(values[-1]))
 
-    def _check_file(self) -> None:
-        if self.path is None:
-            raise ConfigError(
-                "web.accounts: expected a file to keep accounts in, got none",
-                hint="name one under [web] in the settings, and restart the page",
-            )
-
 
 class AuditLog:
     """Appends and reads the lines; bounded by days and by rows."""
 
     def __init__(
         self,
-        database: AccountsDatabase,
+        database: Database,
         *,
         days: float = AUDIT_DAYS,
         wall: Callable[[], float] = time.time,
@@ -440,76 +436,6 @@ class AuditEntry:
     address: str
     action: str
     subject: str
-
-
-class AccountsError(StepvadError):
-    """Accounts that cannot be read or changed now."""
-
-
-class AccountsDatabase:
-    """One connection behind a lock; without a path it is in memory.
-
-    Another process sees a change with its next statement.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        try:
-            if path is not None:
-                make_private(path)
-            self._connection = connect_durably(path, timeout_s=BUSY_S)
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise self._error("that can be opened", error) from error
-        try:
-            with self.write() as connection:
-                if is_empty_database(connection):
-                    ACCOUNTS.create(connection)
-                ACCOUNTS.verify(connection, path)
-        except BaseException:
-            self._connection.close()
-            raise
-
-    @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: committed to disk on exit, rolled back on an error."""
-        with self._lock:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except sqlite3.DatabaseError as error:
-                self._undo()
-                raise self._error("that can be written", error) from error
-            except BaseException:
-                self._undo()
-                raise
-
-    @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one query."""
-        with self._lock:
-            try:
-                yield self._connection
-            except sqlite3.DatabaseError as error:
-                raise self._error("that can be read", error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
-
-    def _undo(self) -> None:
-        with suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    def _error(self, wanted: str, error: sqlite3.Error | OSError) -> AccountsError:
-        reason = os_reason(error) if isinstance(error, OSError) else str(error)
-        return AccountsError(
-            f"{self.path}: expected accounts {wanted}, got: {reason}",
-            hint="run the command as the user of the site; check the disk and its free space",
-        )
 
 
 def _account(row: sqlite3.Row) -> Account:

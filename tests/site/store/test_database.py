@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.site.store import database
+from stepvad.site.store import database, events
 from stepvad.site.store.database import (
     ERRNO_FAULTS,
     EVENT_STORE,
@@ -86,7 +86,7 @@ def test_a_store_is_created_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = replace(EVENT_STORE, tables=EVENT_STORE.tables + "; CREATE TABLE events (a)")
-    monkeypatch.setattr(database, "EVENT_STORE", broken)
+    monkeypatch.setattr(events, "EVENT_STORE", broken)
     with pytest.raises(DataError, match="already exists"):
         Store(tmp_path / "events.db")
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from stepvad.errors import DataError
 from stepvad.events.record import DAY_S, Review
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
-from stepvad.site.store.database import EVENT_STORE, _connect
+from stepvad.site.store.database import EVENT_STORE, connect_durably
 from stepvad.site.store.events import CONFIRM_S, Store, StoreClock, delete_old
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
@@ -229,14 +229,14 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
 def test_pages_that_were_split_keep_no_copy_of_what_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = _connect
+    connect = connect_durably
 
-    def without_waiting_for_the_disk(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
+    def without_waiting_for_the_disk(path: Path, *, timeout_s: float) -> sqlite3.Connection:
+        connection = connect(path, timeout_s=timeout_s)
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    monkeypatch.setattr(database, "_connect", without_waiting_for_the_disk)
+    monkeypatch.setattr(database, "connect_durably", without_waiting_for_the_disk)
     for seed in range(6):
         store = Store(tmp_path / str(seed) / "events.db", SINKS)
         shuffle(store, seed)

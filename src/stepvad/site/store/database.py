@@ -31,6 +31,8 @@ class Layout:
     """SQL that creates them."""
     hint: str
     """Remedy if a file is of another kind."""
+    repair: str
+    """Remedy if a file is damaged."""
 
     def create(self, connection: sqlite3.Connection) -> None:
         """Create the tables in an empty file, in the caller's transaction."""
@@ -129,7 +131,6 @@ HINTS: dict[Fault, str] = {
     "full": "free some space or raise the quota; nothing is lost meanwhile",
     "busy": "another program keeps the store locked: stop it",
     "read-only": "check the permissions and that the disk is mounted for writing",
-    "damaged": "stop the site and restore a backup: stepvad events restore FILE",
     "other": "check the disk, its permissions and the system log",
 }
 PROBE_BYTES = 1 << 16
@@ -203,6 +204,7 @@ EVENT_STORE = Layout(
     application_id=0x53564144,  # "SVAD"
     tables=_TABLES,
     hint="give the data directory of a site, or a file that stepvad events backup wrote",
+    repair="stop the site and restore a backup: stepvad events restore FILE",
 )
 
 
@@ -210,11 +212,14 @@ class Database:
     """One writing connection behind a lock, and a new connection for each read.
 
     Changes of a `write` block are on disk when the block exits: the write-ahead log is synced at
-    every commit.
+    every commit. Without a path the database is in memory, and has one connection for all.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: Path | None, layout: Layout, *, create: bool = True, busy_s: float = BUSY_S
+    ) -> None:
+        """`busy_s`: how long to wait for a lock that another process has."""
+        self._path, self._layout, self._busy_s = path, layout, busy_s
         self.is_clean = True
         """Whether the last scrub succeeded; if not, traces of deleted rows may be left."""
         self._is_broken = False
@@ -222,22 +227,34 @@ class Database:
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
-                f"{self.path}: expected an event store, got nothing there",
+                f"{path}: expected {layout.what}, got nothing there",
                 hint="give the data directory of a site that has run",
             )
         try:
-            make_private(self.path)
-            self._writer = _connect(self.path)
+            if path is not None:
+                make_private(path)
+            self._writer = self._connect()
         except (sqlite3.DatabaseError, OSError) as error:
-            raise store_error(self.path, "that can be opened", error) from error
+            raise self._error("that can be opened", error) from error
         try:
             with self.write() as connection:
                 if is_empty_database(connection):
-                    EVENT_STORE.create(connection)
-                EVENT_STORE.verify(connection, self.path)
+                    layout.create(connection)
+                layout.verify(connection, path)
         except BaseException:
             self._writer.close()
             raise
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path or Path(":memory:")
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect_durably(self._path, timeout_s=self._busy_s)
+
+    def _error(self, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
+        return store_error(self.path, wanted, error, self._layout)
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -252,7 +269,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 with suppress(sqlite3.Error):
                     self._undo()
-                failure = store_error(self.path, "that can be written", error)
+                failure = self._error("that can be written", error)
                 self._is_broken |= failure.fault in ("read-only", "other")
                 raise failure from error
             except BaseException:
@@ -264,12 +281,12 @@ class Database:
         """Reopen the file after a disk failure: the disk may have been remounted."""
         if not self._is_broken:
             return
-        if not self.path.exists() or not self.path.stat().st_size:
+        if self._path is not None and not (self.path.exists() and self.path.stat().st_size):
             raise StoreError(  # SQLite would create an empty one
-                f"{self.path}: expected the event store that was there before, got no file",
-                hint="mount its disk again; events wait in memory until then",
+                f"{self.path}: expected {self._layout.what} as it was there before, got no file",
+                hint="mount its disk again; what is to be written waits until then",
             )
-        writer = _connect(self.path)
+        writer = self._connect()
         with suppress(sqlite3.Error):
             self._writer.close()
         self._writer, self._is_broken = writer, False
@@ -280,14 +297,18 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A read-only snapshot; does not block writers."""
+        """A read-only snapshot; does not block writers, unless the database is in memory."""
+        if self._path is None:
+            with self._lock:
+                yield self._writer
+            return
         try:
-            with closing(_connect(self.path)) as connection:
+            with closing(self._connect()) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")
                 yield connection
         except sqlite3.DatabaseError as error:
-            raise store_error(self.path, "that can be read", error) from error
+            raise self._error("that can be read", error) from error
 
     def scrub(self) -> None:
         """Remove all traces of deleted rows from the files.
@@ -302,7 +323,7 @@ class Database:
                 busy = not self._truncate_log()
         except sqlite3.DatabaseError as error:
             wanted = "that can be built again without the deleted rows"
-            raise store_error(self.path, wanted, error) from error
+            raise self._error(wanted, error) from error
         if busy:
             raise StoreError(
                 f"{self.path}: the rows are deleted, but a reader keeps the log from being "
@@ -333,10 +354,10 @@ class Database:
     def copy(self, path: Path) -> None:
         """Write a compact, consistent snapshot; does not block writers."""
         try:
-            with closing(_connect(self.path)) as connection:
+            with closing(self._connect()) as connection:
                 connection.execute("VACUUM INTO ?", (str(path),))
         except sqlite3.DatabaseError as error:
-            raise store_error(path, "that can be copied there", error) from error
+            raise store_error(path, "that can be copied there", error, self._layout) from error
 
     def close(self) -> None:
         """Close the file; the last connection to close checkpoints the log."""
@@ -354,7 +375,7 @@ def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 class StoreError(DataError):
-    """The event store cannot be read or written."""
+    """The event store, or another database of the site, cannot be read or written."""
 
     def __init__(
         self, problem: str, *, hint: str = "", fault: Fault = "other", remedy: Remedy = "retry"
@@ -364,13 +385,15 @@ class StoreError(DataError):
         self.remedy: Remedy = remedy
 
 
-def store_error(path: Path, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
-    """Build a StoreError; `wanted` describes the expected store, as in "that can be written"."""
+def store_error(
+    path: Path, wanted: str, error: sqlite3.Error | OSError, layout: Layout = EVENT_STORE
+) -> StoreError:
+    """Build a StoreError; `wanted` describes the expected file, as in "that can be written"."""
     fault, remedy = classify(error, path.parent)
     words = os_reason(error) if isinstance(error, OSError) else error
     return StoreError(
-        f"{path}: expected an event store {wanted}, got: {words}",
-        hint=HINTS[fault],
+        f"{path}: expected {layout.what} {wanted}, got: {words}",
+        hint=layout.repair if fault == "damaged" else HINTS[fault],
         fault=fault,
         remedy=remedy,
     )
@@ -411,7 +434,3 @@ def write_error(directory: Path) -> OSError | None:
         with suppress(OSError):
             probe.unlink()
     return None
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return connect_durably(path, timeout_s=BUSY_S)

@@ -36,7 +36,7 @@ from stepvad.files import remove_leftovers, replacing
 from stepvad.site.intake.place_drawings import PLACES
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import forget_replaced
-from stepvad.site.store.database import Database
+from stepvad.site.store.database import EVENT_STORE, Database
 from stepvad.site.store.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Store:
         self.path = Path(path)
         self.sinks = tuple(sinks)
         self._clock, self._time = clock, StoreClock(monotonic)
-        self._database = Database(self.path, create=create)
+        self._database = Database(self.path, EVENT_STORE, create=create)
         self.outbox = Outbox(self._database, clock)
 
     def close(self) -> None:
