@@ -36,7 +36,7 @@ from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.metrics import render
 from tests.pages import ROOT
 from tests.requirements import extras, python_of
-from tests.site.learning.recorded import record_clips
+from tests.site.records import record_clips
 from tests.video.servers import free_port
 
 DEPLOY = ROOT / "deploy"

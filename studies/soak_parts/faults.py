@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from studies.soak_parts.site import CHILDREN, POSE_CAMERAS, VIDEO_CAMERAS, SoakSite
-from tests.site.freezing import frozen
+from tests.site.sites import frozen
 
 OUT_S = 15.0
 """How long handles and disk space are away."""

@@ -1,11 +1,18 @@
-"""Events for tests."""
+"""Events and recordings for tests."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from stepvad.events.record import Record, event_id
 from stepvad.explain.event import EventExplanation, MotionFrames, PartShare, Phrase, ScaleWeight
+from stepvad.formats import write_clip
+from stepvad.poses import Clip
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.events import Store
 
 SINKS = ("file", "mqtt")
@@ -74,3 +81,25 @@ def fill(store: Store, n: int) -> None:
             store.change("end", one.ended("calm", one.start_time + 2))
     for message in store.outbox.pending("mqtt", limit=20):
         store.outbox.refused("mqtt", message.seq, f"no {message.message.after.camera} here")
+
+
+BEGIN = 1_790_000_000.0
+
+
+def name_of(camera: str, begin: float) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(begin))
+    return f"{camera}-{stamp}-{int(begin % 1 * 1000):03}"
+
+
+def record_clips(
+    data: Path, camera: str, clips: Sequence[Clip], begin: float = BEGIN, every_s: float = 120.0
+) -> list[Path]:
+    """Write clips as recordings that begin `every_s` after one another."""
+    directory = data / RECORDINGS / camera
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, clip in enumerate(clips):
+        name = name_of(camera, begin + number * every_s)
+        paths.append(directory / f"{name}.parquet")
+        write_clip(replace(clip, name=name), paths[-1])
+    return paths

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from stepvad.cli import app
 from stepvad.errors import ConfigError, DataError
+from stepvad.formats import read_clip
 from stepvad.site.checking import check
 from stepvad.site.intake import demo
+from stepvad.site.intake.playback import open_scene
+from stepvad.site.models import Models
 from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.video.url import CameraTls
-from tests.site.sites import camera
+from tests.site.sites import camera, one_person, pose_camera, write_site
 from tests.video.servers import CANARY, shows_nothing
 from tests.video.tls_servers import make_certificates
 
@@ -107,3 +112,39 @@ def test_check_looks_into_a_folder_of_pictures(tmp_path: Path) -> None:
         next(check(settings))
     (folder / "1.png").touch()
     assert next(check(settings)).startswith("ok: camera door")
+
+
+def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(DataError):
+        open_scene(camera(url=str(tmp_path / "a.json")))
+
+
+def test_the_demo_has_falls_and_a_model_that_sees_them() -> None:
+    from stepvad.events.rules import events_in
+
+    model = Models().load(demo.MODEL)
+    clip = read_clip(demo.POSES)
+    rules = model.rules_of(camera())
+    found = events_in(model.detector.score(clip).windows, demo.RATE, rules)
+    assert 3 <= len(found) <= 6
+    assert found[0].first_s < 15
+    size = sum(path.stat().st_size for path in demo.HERE.iterdir() if path.is_file())
+    assert size < 1_000_000
+
+
+def test_check_explains_and_tries_the_settings(tmp_path: Path) -> None:
+    settings = write_site(tmp_path, pose_camera("door", one_person(3.0), tmp_path))
+    done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
+    assert done.exit_code == 0, done.output
+    assert "Site test: 1 camera" in done.output
+    assert "ok: camera door: alerts at scores of 20 or more" in done.output
+    (tmp_path / "door.parquet").unlink()
+    done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
+    assert isinstance(done.exception, DataError)
+
+
+@pytest.mark.parametrize("words", [["watch"], ["watch", "site.toml", "--demo"]])
+def test_settings_or_the_demo_but_not_both(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0

@@ -1,4 +1,4 @@
-"""Changes of events on their way to the disk."""
+"""Changes of events on their way to the disk, and work in the background."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from stepvad.errors import DataError
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.site import event_writer, recorder
-from stepvad.site.event_writer import ChangeQueue, EventPoses, EventWriter, PendingChange, TaskQueue
+from stepvad.site.event_writer import (
+    ChangeQueue,
+    EventPoses,
+    EventWriter,
+    PendingChange,
+    TaskQueue,
+    background_stage,
+)
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import Supervisor
+from stepvad.site.store.database import StoreError
 from tests.site.sites import one_person
 from tests.video.servers import wait_until
 
@@ -183,3 +193,63 @@ def test_a_queue_that_waits_long_keeps_every_beginning_and_end_but_not_all_poses
         with_poses += one.poses is not None
         changes.done()
     assert with_poses == event_writer.MOST_POSES
+
+
+def note(done: list[int], number: int) -> None:
+    """A task that writes its number down; 2 fails."""
+    done.append(1 // (number - 2) and number)
+
+
+def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
+    tasks, done, supervisor = TaskQueue(), list[int](), Supervisor()
+    stage = background_stage(tasks)
+    supervisor.start(stage)
+    for number in range(5):
+        tasks.put("explanation", partial(note, done, number))
+    assert supervisor.stop([stage], 5) == []
+    assert len(done) == 4
+
+
+class Flaky:
+    """A task that fails some times before it works."""
+
+    def __init__(self, errors: list[Exception]) -> None:
+        self.errors, self.runs = errors, 0
+
+    def __call__(self) -> None:
+        self.runs += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_writer, "FIRST_TASK_RETRY_S", 0.01)
+    out_of_files = DataError("event.parquet: expected a place that can be written")
+    out_of_files.__cause__ = OSError(24, "Too many open files")
+    full = StoreError("events.db: full", fault="full", remedy="make room")
+    passing, wrong = Flaky([out_of_files, full]), Flaky([ValueError("a bug")] * 5)
+    tasks, supervisor = TaskQueue(), Supervisor()
+    stage = background_stage(tasks)
+    for task in (passing, wrong):
+        tasks.put("recording", task)
+    supervisor.start(stage)
+    wait_until(lambda: wrong.runs > 0, 10)
+    assert supervisor.stop([stage], 5) == []
+    assert (passing.runs, wrong.runs) == (3, 1)
+    assert "ValueError: a bug" in caplog.text
+
+
+def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() -> None:
+    done = list[int]()
+    tasks = TaskQueue({"recording": 3, "explanation": 2, "upkeep": 9})
+    for number in (10, 11):
+        tasks.put("recording", partial(done.append, number))
+    for number in range(20, 25):
+        tasks.put("explanation", partial(done.append, number))
+    assert len(tasks) == 4
+    assert tasks.dropped() == {"recording": 0, "explanation": 3, "upkeep": 0}
+    while (task := tasks.take(0)) is not None:
+        task[1]()
+    assert done == [10, 11, 23, 24]

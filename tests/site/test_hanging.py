@@ -20,10 +20,10 @@ import pytest
 
 from stepvad.site.app import Site
 from stepvad.site.settings.file import load
-from tests.site.freezing import frozen
 from tests.site.sites import (
     RATE,
     Running,
+    frozen,
     one_person,
     pose_camera,
     video_camera,

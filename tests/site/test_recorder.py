@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stepvad.errors import StepvadError
-from stepvad.formats import read_clips
+from stepvad.errors import DataError, StepvadError
+from stepvad.formats import read_clips, tracks
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.recorder import Recorder
@@ -156,3 +157,16 @@ def test_a_quota_is_a_full_disk_behind_any_number_of_causes(number: int) -> None
     error.__cause__.__cause__ = OSError(number, os.strerror(number))
     assert recorder.ran_out_of_space(error)
     assert not recorder.ran_out_of_space(OSError(errno.EROFS, "Read-only file system"))
+
+
+def test_the_poses_of_an_event_come_back_as_they_were() -> None:
+    clip = one_person(3.0)
+    again = tracks.from_bytes(tracks.to_bytes(clip))
+    assert again.digest() == clip.digest()
+
+
+def test_the_poses_of_an_event_are_in_no_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert tracks.from_bytes(tracks.to_bytes(one_person(3.0))).n_poses
+    with pytest.raises(DataError, match="poses: expected a Parquet file of tracks, got"):
+        tracks.from_bytes(b"not a file")

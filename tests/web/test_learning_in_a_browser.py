@@ -20,7 +20,7 @@ from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import token_of
 from stepvad.web.app import serve_page
 from tests.browser import IN_CHROMIUM, log_in, new_page, violations
-from tests.site.learning.recorded import record_clips
+from tests.site.records import record_clips
 from tests.site.sites import one_person, pose_camera
 from tests.video.servers import free_port, wait_until
 

@@ -14,7 +14,7 @@ from stepvad.site.settings.page import NotifySettings
 from stepvad.site.settings.sections import Sinks
 from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, until, violations
-from tests.site.notify.pushes import Browser
+from tests.site.notify.services import Browser
 from tests.web.sites import TOKEN, Site, happen, site
 
 pytestmark = IN_CHROMIUM

@@ -19,7 +19,7 @@ from stepvad.site.settings.file import load
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.settings.sections import Sinks
-from tests.site.notify.pushes import Browser, push_service
+from tests.site.notify.services import Browser, push_service
 from tests.site.receivers import web_server
 from tests.site.sites import video_camera, write_networks
 from tests.web.sites import BEARER, HERE, Site, site

@@ -26,7 +26,7 @@ from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
-from tests.site.learning.recorded import record_clips
+from tests.site.records import record_clips
 from tests.video.servers import wait_until
 
 SITE = '[[cameras]]\nname = "yard"\nurl = "demo:"\nrate = 25.0\n[learning]\nfit_hours = []\n'

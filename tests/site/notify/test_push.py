@@ -30,7 +30,7 @@ from stepvad.site.notify.push import (
 )
 from stepvad.site.notify.words import Notice
 from tests.processes import REASON, unreadable
-from tests.site.notify.pushes import Browser, PushService, push_service, unpadded
+from tests.site.notify.services import Browser, PushService, push_service, unpadded
 
 NOTICE = Notice(
     "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"

@@ -1,10 +1,9 @@
-"""The sinks of a site: made from settings, delivered to in order, at least once."""
+"""Messages of the outbox on their way to sinks that fail, hang, refuse and come back."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,16 +14,13 @@ from pathlib import Path
 import pytest
 
 from stepvad.codec import to_plain
-from stepvad.errors import MissingExtraError
 from stepvad.events.record import DeliveryError, RefusedError, SinkMessage
 from stepvad.events.rules import ChangeKind
-from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
-from stepvad.site.sinks import connect, connect_people, names
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 from tests.site.receivers import start, stop
 from tests.site.records import record
-from tests.video.servers import free_port, wait_until
+from tests.video.servers import wait_until
 
 
 class Receiver:
@@ -289,59 +285,3 @@ def test_a_delivery_outlives_a_store_that_fails(
     wait_until(lambda: delivery.is_idle)
     stop(running, delivery)
     assert [*dict.fromkeys(sink.got)] == wanted
-
-
-def site(text: str) -> Sinks:
-    import tomllib
-
-    return Sinks.model_validate(tomllib.loads(text))
-
-
-def whole_site(sinks: Sinks) -> SiteSettings:
-    camera = CameraSettings(name="yard", url="demo:")
-    return SiteSettings(model=Path("model"), cameras=[camera], sinks=sinks)
-
-
-def test_the_store_is_told_the_names_that_the_sinks_have(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sinks = site(
-        f"""
-        [mqtt]
-        host = "127.0.0.1"
-        port = {free_port()}
-        [[webhooks]]
-        name = "mqtt"
-        url = "http://127.0.0.1/a"
-        [[webhooks]]
-        name = "file"
-        url = "http://127.0.0.1/b"
-        [file]
-        path = "{tmp_path}/events.jsonl"
-        [[notify]]
-        name = "guards"
-        to = ["browsers", "env:ADDRESS"]
-        [[notify]]
-        name = "boss"
-        to = ["env:ADDRESS"]
-        """
-    )
-    monkeypatch.setenv("ADDRESS", "ntfy://ntfy.sh/x")
-    made = [*connect(whole_site(sinks)), *connect_people(whole_site(sinks), store)]
-    found = [sink.name for sink in made]
-    for sink in made:
-        sink.close()
-    people = ["notify:guards", "notify:guards:2", "notify:boss"]
-    assert found == [*names(sinks)] == ["mqtt", "webhook:mqtt", "webhook:file", "file", *people]
-
-
-def test_a_site_may_have_no_sinks() -> None:
-    sinks = Sinks()
-    assert names(sinks) == ()
-    assert [*connect(whole_site(sinks))] == []
-
-
-def test_a_broker_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
-    with pytest.raises(MissingExtraError, match="MQTT needs the live extra"):
-        next(connect(whole_site(site('[mqtt]\nhost = "127.0.0.1"'))))
