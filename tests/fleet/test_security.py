@@ -32,7 +32,7 @@ from tests.fleet.servers import (
     secure,
     secured_broker,
 )
-from tests.site.sites import NO_PAGE, one_person, pose_camera, write_site
+from tests.site.sites import NO_PAGE, busy_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def test_a_whole_fleet_works_with_no_more_rights_than_these(
     fleet = f'\n[[models]]\nmodel = "{demo.MODEL}"\nthreshold = 20.0\n[events]\ndsn = "env:DSN"\n'
     (tmp_path / "worker.toml").write_text(server.section("worker") + fleet)
     (tmp_path / "events.toml").write_text(server.section("events") + fleet)
-    camera = pose_camera("yard", one_person(), tmp_path)
+    camera = pose_camera("yard", busy_person(), tmp_path)
     bus = '[fleet]\ntenant = "north"\n' + server.section("edge-north", "fleet.bus")
     site = write_site(tmp_path, camera, bus, more=NO_PAGE)
     site.write_text(site.read_text().replace('name = "test"', 'name = "north"', 1))

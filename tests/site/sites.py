@@ -30,7 +30,7 @@ from tests.video.graphs import movenet, yolox
 from tests.video.servers import SLOWER, wait_until
 
 RATE = demo.RATE
-WATCHDOG_S, RESTART_S = 15.0, 0.2
+WATCHDOG_S, RESTART_S = 6.0, 0.2
 NO_PAGE = "[web]\nenabled = false\n"
 
 
@@ -45,7 +45,7 @@ def jumble() -> NDArray[np.float32]:
 
 
 def one_person(
-    seconds: float = 9.0,
+    seconds: float,
     *,
     every_s: float = 9.0,
     for_s: float = 2.0,
@@ -65,6 +65,15 @@ def one_person(
     keypoints[odd] = jumble()
     one = Track(1, np.arange(n), keypoints, track.confidence[rows])
     return Clip("one", rate, n, (one,))
+
+
+PERIOD_S = 7.0
+"""Seconds from one event to the next: with fewer, two events would be one."""
+
+
+def busy_person() -> Clip:
+    """Somebody with an event in each `PERIOD_S`, to be played in a loop."""
+    return one_person(PERIOD_S, every_s=PERIOD_S)
 
 
 def pose_camera(name: str, clip: Clip, directory: Path, more: str = "") -> str:

@@ -22,10 +22,11 @@ from stepvad.site.intake.frame_buffers import NAME
 from tests.fleet.servers import small_disk
 from tests.processes import wait_until_nobody_is_left
 from tests.site.sites import (
+    PERIOD_S,
     RATE,
     Running,
+    busy_person,
     lines,
-    one_person,
     pose_camera,
     video_camera,
     write_networks,
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.slow
 def test_poses_become_events_with_words_and_a_stop_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    camera = pose_camera("door", one_person(), tmp_path, "record = true")
+    camera = pose_camera("door", busy_person(), tmp_path, "record = true")
     with Running(write_site(tmp_path, camera)) as running:
         (first, *_) = running.wait_for_events(1)
         wait_until(lambda: not running.events()[0].is_open, 30)
@@ -105,7 +106,7 @@ GONE_S = float(os.environ.get("STEPVAD_TEST_GONE_S", "3"))
 
 
 def test_a_full_disk_drops_recorded_poses_first_and_loses_no_event(tmp_path: Path) -> None:
-    camera = pose_camera("door", one_person(), tmp_path)
+    camera = pose_camera("door", busy_person(), tmp_path)
     with small_disk(16) as disk:
         (tmp_path / "site-data").symlink_to(disk.path)
         with Running(write_site(tmp_path, camera)) as running:
@@ -128,7 +129,7 @@ def test_a_full_disk_drops_recorded_poses_first_and_loses_no_event(tmp_path: Pat
             assert len([*poses.glob("*.parquet")]) == left, "none goes while there is room"
         assert all(not record.is_open for record in events)
         slots = sorted(record.frame_seq for record in events)
-        period = 9.5 * RATE
+        period = (PERIOD_S + 0.5) * RATE
         assert all(abs(b - a - period) < RATE for a, b in pairwise(slots))
 
 
@@ -145,7 +146,7 @@ def test_a_camera_that_goes_away_and_comes_back(
         f'[[cameras]]\nname = "gate"\nurl = "rtsp://{address}"\n'
         'credentials = "env:TEST_CAMERA"\nrate = 10.0\nthreshold = 20.0\n'
     )
-    other = pose_camera("door", one_person(), tmp_path)
+    other = pose_camera("door", busy_person(), tmp_path)
     server.start()
     try:
         with Running(write_site(tmp_path, camera, other, networks)) as running:
@@ -238,7 +239,7 @@ def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
     networks = write_networks(tmp_path)
     told = tmp_path / "told.jsonl"
     cameras = [
-        *(pose_camera(name, one_person(), tmp_path) for name in ("a", "b")),
+        *(pose_camera(name, busy_person(), tmp_path) for name in ("a", "b")),
         *(video_camera(name, tmp_path) for name in ("left", "right")),
     ]
     sink = f'[sinks.file]\npath = "{told}"\n'

@@ -23,6 +23,7 @@ from stepvad.site.settings.file import load
 from tests.site.sites import (
     RATE,
     Running,
+    busy_person,
     frozen,
     one_person,
     pose_camera,
@@ -34,9 +35,9 @@ from tests.video.servers import SLOWER, wait_until
 
 pytestmark = pytest.mark.slow
 
-OUT_S = float(os.environ.get("STEPVAD_TEST_OUT_S", "8"))
+OUT_S = float(os.environ.get("STEPVAD_TEST_OUT_S", "4"))
 """How long a machine is out of processes, handles or disk; the target is for 30."""
-QUIET_S = float(os.environ.get("STEPVAD_TEST_QUIET_S", "12"))
+QUIET_S = float(os.environ.get("STEPVAD_TEST_QUIET_S", "8"))
 """How long latencies are observed, before a fault and from it on."""
 
 
@@ -60,7 +61,7 @@ def test_a_scoring_thread_that_hangs_is_restarted_and_open_events_end(tmp_path: 
 
 
 def test_systemd_kills_a_site_that_hangs_and_starts_it_again(tmp_path: Path) -> None:
-    with Running(write_site(tmp_path, pose_camera("door", one_person(), tmp_path))) as running:
+    with Running(write_site(tmp_path, pose_camera("door", busy_person(), tmp_path))) as running:
         running.wait_for_events(1)
         site = running.processes()["site"]
         os.kill(site, signal.SIGSTOP)
@@ -112,7 +113,7 @@ def _p99(delays: Delays, cameras: Sequence[str]) -> float:
 
 
 def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path: Path) -> None:
-    cameras = [pose_camera(name, one_person(), tmp_path) for name in ("a", "b", "c")]
+    cameras = [pose_camera(name, busy_person(), tmp_path) for name in ("a", "b", "c")]
     cameras += [video_camera(name, tmp_path) for name in ("left", "right")]
     settings = write_site(tmp_path, *cameras, write_networks(tmp_path))
     with site_in_this_process(settings) as site:
@@ -204,7 +205,7 @@ def test_without_processes_and_handles_for_a_while_everything_comes_back(
     anybodys: Path,
 ) -> None:
     networks = write_networks(anybodys)
-    cameras = [video_camera("left", anybodys), pose_camera("door", one_person(), anybodys)]
+    cameras = [video_camera("left", anybodys), pose_camera("door", busy_person(), anybodys)]
     settings = write_site(anybodys, *cameras, networks)
     with Running(settings, before=AS_NOBODY) as running:
         wait_until(lambda: {r.camera for r in running.events()} == {"left", "door"}, 20 * SLOWER)
@@ -271,7 +272,7 @@ class Disk:
 def test_a_disk_that_turns_read_only_and_back_loses_nothing(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "site-data", tmp_path / "disk.img")
     try:
-        camera = pose_camera("door", one_person(), tmp_path)
+        camera = pose_camera("door", busy_person(), tmp_path)
         with Running(write_site(tmp_path, camera)) as running:
             running.wait_for_events(1)
             wait_until(lambda: not running.events()[0].is_open, 30 * SLOWER)
@@ -316,7 +317,7 @@ def test_a_clock_that_jumps_by_a_month_and_back_deletes_nothing(tmp_path: Path) 
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    settings = write_site(tmp_path, pose_camera("door", one_person(), tmp_path))
+    settings = write_site(tmp_path, pose_camera("door", busy_person(), tmp_path))
     with Running(settings, more=environment) as running:
         running.wait_for_events(2)
         known = {record.id for record in running.events()}
