@@ -172,7 +172,7 @@ class _Registered:
     def __init__(self, status: LiveStatus) -> None:
         self._status = status
 
-    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
+    def check_scene(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Nothing to check."""
 
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
