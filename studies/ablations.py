@@ -19,7 +19,7 @@ from stepvad.cli.terminal import print_table, progress_bars, say, write_table
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError, Progress, Report, silent
 from stepvad.evaluation import protocol
-from stepvad.evaluation.comparison import VARIANTS, experiments
+from stepvad.evaluation.comparison import VARIANTS, Trials, experiments
 from stepvad.evaluation.datasets import Dataset, Split, dataset_name
 from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.metrics import (
@@ -141,7 +141,7 @@ class Scope:
     def of(self, name: str, **changes: object) -> tuple[Experiment, ...]:
         """Experiments of a method of `comparison.VARIANTS`, with all seeds and changed settings."""
         config = replace(self.base, **{"T": self.T[0], "K": self.K[0], **changes})  # type: ignore[arg-type]  # Config checks
-        return tuple(experiments([name], config, self.seeds)[name])
+        return tuple(experiments([name], config, Trials(seeds=self.seeds))[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +202,12 @@ def run(
     lines: list[StudyResult] = []
     for directory in scope.data:
         place = SweepPlace(
-            data=directory, results=fits.results, split=scope.split, compute=fits.compute
-        )
+            data=directory, results=fits.results, split=scope.split, compute=fits.compute,
+            jobs=fits.jobs, executor=fits.executor,
+        )  # fmt: skip
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
-        found = iter(sweep(every, place, jobs=fits.jobs, executor=fits.executor, report=report))
+        found = iter(sweep(every, place, report=report))
         dataset = place.open()
         seen: dict[str, Resampled] = {}
         for done, case in enumerate(cases):

@@ -25,6 +25,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import Report
 from stepvad.evaluation import CustomMethod, Dataset, MethodResult, compare, open_dataset
+from stepvad.evaluation.protocol import FrameView
 from stepvad.model import footage
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments, PCSpace
@@ -62,9 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = ("PCA", "autoencoder", "VAE") if given.anomalies else ("autoencoder", "VAE")
     methods = [custom(kind, config, dataset, anomalies=given.anomalies) for kind in kinds]
     with progress_bars() as report:
-        lines = compare(
-            ["step", *methods], dataset, config=config, frames=given.frames, report=report
-        )
+        view = FrameView(smoothed=False, frames=given.frames)
+        lines = compare(["step", *methods], dataset, config=config, view=view, report=report)
     rows = [_cells(line) for line in lines]
     print_table(dataset.name, COLUMNS, rows)
     if given.table is not None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stepvad.evaluation.packed import read_trajectories, trajectory_layout
+from stepvad.evaluation.datasets import read_trajectories, trajectory_layout
 from stepvad.events.down import ABSENT_S, HISTORY_S, Descent, SlotPeople, went_down
 from stepvad.formats import read_clip
 from stepvad.poses import Clip, Pose

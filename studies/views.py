@@ -250,7 +250,7 @@ def _table(scope: ViewScope, data: Path | str, fits: Fits, report: Report) -> Vi
         division.dataset.name,
         division.source,
         division.hours,
-        division.dataset.frame_sigma,
+        division.dataset.smoothing.frame_sigma,
         tuple(rows),
     )
 

@@ -169,13 +169,16 @@ def test_ray_gives_the_table_and_the_scores_of_one_process(
     two_workers: Any, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(people.parent)
-    chosen = comparison.experiments(["step", "raw", "mahalanobis"], TINY, [0, 1])
+    chosen = comparison.experiments(
+        ["step", "raw", "mahalanobis"], TINY, comparison.Trials(seeds=[0, 1])
+    )
     chosen["step"] += [replace(chosen["step"][0], fit_on=("people",))]
     experiments = [experiment for several in chosen.values() for experiment in several]
     tables = []
     for name, executor, jobs in (("one", "processes", 1), ("ray", "ray", 2)):
-        place = SweepPlace(data=Path("people"), results=tmp_path / name)
-        runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]  # a plain str
+        results = tmp_path / name
+        place = SweepPlace(data=Path("people"), results=results, jobs=jobs, executor=executor)  # type: ignore[arg-type]  # a plain str
+        runs = iter(sweep(experiments, place))
         scored = {method: [next(runs).clips for _ in several] for method, several in chosen.items()}
         lines = comparison.table(
             scored, scored["step"][0], place.open(), FrameView(smoothed=False, frames="covered")
@@ -253,11 +256,11 @@ def test_what_cannot_run_is_refused_before_any_work(
     monkeypatch.setitem(sys.modules, "ray", None)
     nowhere = SweepPlace(data=tmp_path / "nowhere", results=tmp_path / "results")
     with pytest.raises(MissingExtraError, match=r"executor ray needs the ray extra; .*\[ray\]"):
-        sweep([Experiment()], nowhere, executor="ray")
+        sweep([Experiment()], replace(nowhere, executor="ray"))
     with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
-        sweep([Experiment()], nowhere, jobs=0)
+        sweep([Experiment()], replace(nowhere, jobs=0))
     with pytest.raises(ConfigError, match="expected 'processes' or 'ray', got 'threads'"):
-        sweep([Experiment()], nowhere, executor="threads")  # type: ignore[arg-type]  # wrong on purpose
+        sweep([Experiment()], replace(nowhere, executor="threads"))  # type: ignore[arg-type]  # wrong on purpose
     assert list(executors.run(refuse, [], jobs=1, executor="processes")) == []
 
 

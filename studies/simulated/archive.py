@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stepvad import executors
 from stepvad.config import Config
-from stepvad.evaluation.packed import BOX_FILE, read_boxes
+from stepvad.evaluation.datasets import BOX_FILE, read_boxes
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.folded import fold, weight_shapes
 from stepvad.model.modelfile import Model, Origin, write

@@ -20,7 +20,7 @@ def main() -> None:
         Experiment(method="mahalanobis", config=Config(T=30, K=12 + number))
         for number in range(int(experiments))
     ]
-    sweep(chosen, SweepPlace(data=Path(data), results=Path(results)), jobs=2)
+    sweep(chosen, SweepPlace(data=Path(data), results=Path(results), jobs=2))
 
 
 if __name__ == "__main__":

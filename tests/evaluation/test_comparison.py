@@ -14,7 +14,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation import comparison, protocol, walkers
-from stepvad.evaluation.datasets import Dataset, of_clips, open_dataset
+from stepvad.evaluation.datasets import Dataset, FrameSmoothing, of_clips, open_dataset
 from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.protocol import FrameView, ScoredClip
 from stepvad.evaluation.reproduce import reproduced_figures
@@ -26,7 +26,7 @@ from stepvad.windows.body import Repairs
 from tests.conftest import Command
 
 TRUTH = FrameLabels.all_counted([0, 0, 1, 1])
-STREET = Dataset("street", list, list, {"one": TRUTH, "two": TRUTH}, {}, 0.0, 0.0, "filled")
+STREET = Dataset("street", list, list, {"one": TRUTH, "two": TRUTH}, {}, FrameSmoothing())
 RIGHT, HALF, WRONG = [1, 2, 3, 4], [1, 3, 2, 4], [4, 3, 2, 1]
 """Scores of four frames whose AUROC is 1, 3/4 and 0."""
 
@@ -183,7 +183,7 @@ def test_results_from_before_there_were_views_keep_their_keys() -> None:
 def test_the_rate_of_clips_that_state_none_is_given(people: Path) -> None:
     dataset = open_dataset(people)
     assert all(clip.fps is None for clip in dataset.train_clips())
-    (given,) = comparison.experiments(["views"], TINY, [0], fps=50.0)["views"]
+    (given,) = comparison.experiments(["views"], TINY, comparison.Trials(fps=50.0))["views"]
     detector = given.fit(dataset)
     assert [view.T for view in detector.config.views][:2] == [50, 17]
     scores = detector.score(next(iter(dataset.test_clips()))[0])

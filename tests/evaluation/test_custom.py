@@ -28,6 +28,7 @@ from stepvad.evaluation.trivial import TITLES
 from stepvad.evaluation.walkers import make
 
 TINY = Config(T=6, K=8)
+COVERED = protocol.FrameView(smoothed=False, frames="covered")
 TRIVIAL = [*TITLES.values()]
 
 
@@ -127,7 +128,7 @@ def test_the_scores_of_a_detector_pass_as_they_are(people: Dataset) -> None:
         return baselines.fit("mahalanobis", clips, TINY)
 
     wrapped = CustomMethod("wrapped", fit_knn, lambda fitted, clip: fitted.score(clip))
-    ours, theirs, *_ = compare([wrapped, "mahalanobis"], people, config=TINY, frames="covered")
+    ours, theirs, *_ = compare([wrapped, "mahalanobis"], people, config=TINY, view=COVERED)
     assert ours.auroc.mean == theirs.auroc.mean
 
 

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation.datasets import DatasetLayout, Split, is_dataset, open_dataset, recognise
+from stepvad.evaluation.datasets import (
+    DatasetLayout,
+    FrameSmoothing,
+    Split,
+    is_dataset,
+    open_dataset,
+    recognise,
+)
 from stepvad.formats import write_clips
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton
@@ -64,7 +71,7 @@ def test_shanghaitech_opens_by_its_masks(shanghaitech: Path) -> None:
     dataset = open_dataset(shanghaitech)
     assert recognise(shanghaitech) == "shanghaitech"
     assert dataset.name == shanghaitech.name
-    assert (dataset.person_sigma, dataset.frame_sigma) == (0, 13)
+    assert dataset.smoothing == FrameSmoothing(0, 13)
     assert [clip.name for clip in dataset.train_clips()] == ["01_001", "01_002", "02_001"]
     pairs = list(dataset.test_clips())
     assert [clip.name for clip, _ in pairs] == ["01_0014", "01_0130"]
@@ -100,7 +107,7 @@ def test_poselift_opens_by_its_null_scores_and_is_read_as_y_x(tmp_path: Path) ->
     write_poses(tmp_path, "train", ["01_097"], score=None)
     dataset = open_dataset(tmp_path)
     assert recognise(tmp_path) == "poselift"
-    assert (dataset.person_sigma, dataset.frame_sigma) == (0, 13)
+    assert dataset.smoothing == FrameSmoothing(0, 13, "scored")
     ((clip, labels),) = dataset.test_clips()
     assert clip.name == "01_222"  # leading zeros do not matter
     assert clip.n_frames == len(labels) == N_FRAMES
@@ -114,7 +121,7 @@ def test_ubnormal_opens_by_its_track_files(tmp_path: Path) -> None:
     write_poses(tmp_path, "test", names)
     dataset = open_dataset(tmp_path)
     assert recognise(tmp_path) == "ubnormal"
-    assert (dataset.person_sigma, dataset.frame_sigma) == (1, 21)
+    assert dataset.smoothing == FrameSmoothing(1, 21)
     pairs = list(dataset.test_clips())
     assert [clip.name for clip, _ in pairs] == names
     assert pairs[0][1].abnormal.tolist() == [False] * 5 + [True]
@@ -171,7 +178,7 @@ def test_validation_is_measured_as_the_test_is(tmp_path: Path) -> None:
         clip.name for clip, _ in open_dataset(tmp_path).validation_clips()
     ]
     assert inner.name == f"{tmp_path.name} validation"
-    assert (inner.person_sigma, inner.frame_sigma, inner.smoothing) == (1, 21, "filled")
+    assert inner.smoothing == FrameSmoothing(1, 21)
     assert inner.left_out == {}
     assert inner.validation is None
     assert [clip.name for clip in inner.train_clips()] == ["normal_scene_1_scenario_1"]
@@ -232,7 +239,7 @@ def test_msad_opens_by_its_categories(
     write_poses(tmp_path, "test", every)
     dataset = open_dataset(tmp_path, split=split)
     assert recognise(tmp_path) == "msad"
-    assert (dataset.person_sigma, dataset.frame_sigma) == (0, 0)
+    assert dataset.smoothing == FrameSmoothing(0, 0)
     pairs = list(dataset.test_clips())
     assert [clip.name for clip, _ in pairs] == names
     assert sum(int(labels.abnormal.sum()) for _, labels in pairs) == abnormal

@@ -318,7 +318,7 @@ def test_a_rating_has_a_digest_of_its_clips_their_labels_and_their_smoothing() -
     others = [
         replace(people, test=lambda: clips[1:]),
         replace(people, labels={**people.labels, name: swapped}),
-        replace(people, frame_sigma=people.frame_sigma + 1),
+        replace(people, smoothing=replace(people.smoothing, frame_sigma=99.0)),
     ]
     digest = validation_auroc(people).digest
     assert validation_auroc(replace(people, test=lambda: clips)).digest == digest

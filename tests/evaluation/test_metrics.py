@@ -151,7 +151,7 @@ def test_a_frame_that_counts_several_times_is_that_many_frames(
     abnormal, score = rng.random(n) < 0.4, rng.integers(levels, size=n)
     times = rng.integers(4, size=n) * (rng.random(n) < 0.7)
     abnormal[:2], times[:2] = (True, False), 1
-    ranking = Ranking.of(abnormal, score)
+    ranking = Ranking.of_scores(abnormal, score)
     counts = ranking.count(times[ranking.order])
     repeated = np.repeat(np.arange(n), times)
     names: tuple[MetricName, ...] = ("auroc", "ap", "eer")

@@ -13,13 +13,14 @@ from stepvad import Config, Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation.datasets import (
     Dataset,
+    FrameSmoothing,
+    corners,
     is_dataset,
     open_dataset,
     read_training,
     read_truth,
     recognise,
 )
-from stepvad.evaluation.packed import corners
 from stepvad.evaluation.protocol import evaluate
 from stepvad.skeletons import BOX
 from tests.evaluation.layouts import (
@@ -53,7 +54,7 @@ def test_clips_of_each_part_come_by_name_with_their_tracks(tmp_path: Path) -> No
     dataset = open_dataset(write_boxes(tmp_path))
     assert recognise(tmp_path) == "boxes"
     assert dataset.name == f"{tmp_path.name}, box tracks"
-    assert (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing) == (0, 13, "filled")
+    assert dataset.smoothing == FrameSmoothing(0, 13)
     train = list(dataset.train_clips())
     assert [clip.name for clip in train] == ["01_001", "01_002"]
     assert [[track.id for track in clip.tracks] for clip in train] == [[0, 3], [1]]
@@ -226,7 +227,7 @@ def test_avenue_is_known_by_its_clips(written: Written) -> None:
     root = written(avenue())
     dataset = open_dataset(root)
     assert (recognise(root), is_dataset(root), dataset.name) == ("hr-avenue", True, "people")
-    assert (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing) == (0, 20, "filled")
+    assert dataset.smoothing == FrameSmoothing(0, 20)
     assert [clip.name for clip in dataset.train_clips()] == ["01", "02"]
     assert {clip.fps for clip, _ in dataset.test_clips()} == {25.0}
 
@@ -235,7 +236,7 @@ def test_shanghaitech_is_known_by_its_cameras(written: Written) -> None:
     root = written(shanghaitech())
     dataset = open_dataset(root)
     assert recognise(root) == "hr-shanghaitech"
-    assert (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing) == (0, 13, "filled")
+    assert dataset.smoothing == FrameSmoothing(0, 13)
     assert {clip.fps for clip in dataset.train_clips()} == {24.0}
 
 

@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter1d
 from stepvad import skeletons, windows
 from stepvad.config import Config
 from stepvad.errors import DataError, Progress
-from stepvad.evaluation.datasets import Dataset, open_dataset
+from stepvad.evaluation.datasets import Dataset, FrameSmoothing, open_dataset
 from stepvad.evaluation.metrics import auroc
 from stepvad.evaluation.protocol import (
     Evaluation,
@@ -28,7 +28,6 @@ from stepvad.evaluation.protocol import (
     reaggregate,
     score_clips,
     tabulate,
-    tabulate_dataset,
     with_motion,
 )
 from stepvad.evaluation.trivial import TITLES
@@ -70,7 +69,7 @@ def clips() -> list[ScoredClip]:
 
 
 def table(clips: list[ScoredClip], *, floor: scoring.Floor = "global") -> Evaluation:
-    return tabulate(clips, person_sigma=0.0, frame_sigma=1.0, floor=floor, smoothing="scored")
+    return tabulate(clips, FrameSmoothing(0.0, 1.0, "scored"), floor=floor)
 
 
 def test_online_scores_over_all_frames(clips: list[ScoredClip]) -> None:
@@ -116,7 +115,7 @@ def test_backtrack_covers_the_first_frames_too(clips: list[ScoredClip]) -> None:
 def test_other_placements_can_be_asked_for() -> None:
     loner = replace(scores("loner", 4, [(7, 2, 3), (7, 3, 0)]), T=3)
     clip = ScoredClip(loner, labels([0, 0, 1, 0]), np.ones(4, np.int64))
-    evaluation = tabulate([clip], person_sigma=0, frame_sigma=0, placements=["center"])
+    evaluation = tabulate([clip], FrameSmoothing(), placements=["center"])
     # T = 3 puts 3 and 0 at frames 1 and 2; the others get the floor, -1; frame 2 is abnormal
     assert evaluation.row(placement="center", smoothed=False).auroc == pytest.approx(2 / 3)
     assert evaluation.n_covered == {"center": 2}
@@ -173,7 +172,7 @@ def test_smoothing_after_the_floor_is_the_other_reading(clips: list[ScoredClip])
     loner = gaussian_filter1d(np.array([-1, 3, 0], dtype=np.float32), 1.0)
     truth = np.array([0, 0, 1, 1, 0, 0, 0, 1, 0], dtype=np.bool_)
     expected = auroc(truth, np.concatenate([crowd, loner]))
-    other = tabulate(clips, person_sigma=0.0, frame_sigma=1.0, smoothing="filled")
+    other = tabulate(clips, FrameSmoothing(0.0, 1.0))
     assert other.row(smoothed=True).auroc == expected
     assert other.row(smoothed=False) == table(clips).row(smoothed=False)
     # over covered frames the floor has pulled crowd's last frame, the 5, below one of the abnormal
@@ -186,19 +185,19 @@ def test_a_persons_own_scores_are_smoothed_before_the_worst_is_taken() -> None:
     steady = [(2, frame, 1.0) for frame in range(1, 10)]
     truth = labels([0, 0, 0, 1, 1, 1, 1, 1, 0, 0])
     pair = [ScoredClip(scores("pair", 10, spike + steady), truth, np.full(10, 2))]
-    evaluation = tabulate(pair, person_sigma=1.0, frame_sigma=0.0)
+    evaluation = tabulate(pair, FrameSmoothing(1.0, 0.0))
     # raw: 9 in frame 5 and 1 elsewhere, so one of five abnormal frames stands out of the ties
     assert evaluation.row(smoothed=False, frames="covered").auroc == pytest.approx(12 / 20)
     # the spike becomes 0.5 2.2 3.6 2.2 0.5, of which three exceed the other person's 1
     assert evaluation.row(smoothed=True, frames="covered").auroc == pytest.approx(16 / 20)
     # were the frames smoothed instead, all five would
-    later = tabulate(pair, person_sigma=0.0, frame_sigma=1.0)
+    later = tabulate(pair, FrameSmoothing(0.0, 1.0))
     assert later.row(smoothed=True, frames="covered").auroc == 1.0
 
 
 def test_raw_rows_are_not_smoothed_at_all(clips: list[ScoredClip]) -> None:
-    plain = tabulate(clips, person_sigma=0.0, frame_sigma=0.0)
-    wide = tabulate(clips, person_sigma=3.0, frame_sigma=9.0)
+    plain = tabulate(clips, FrameSmoothing())
+    wide = tabulate(clips, FrameSmoothing(3.0, 9.0))
     for frames in ("all", "covered", "one-person"):
         raw = plain.row(smoothed=False, frames=frames)
         assert wide.row(smoothed=False, frames=frames) == raw
@@ -247,7 +246,7 @@ def test_a_random_score_tells_nothing_of_a_single_person(smoothed: bool) -> None
         abnormal[first : first + 80] = clip % 2 == 0
         ones = np.ones(200, dtype=np.int64)
         alone.append(ScoredClip(scores(str(clip), 200, rows), labels(abnormal), ones))
-    evaluation = tabulate(alone, person_sigma=0.0, frame_sigma=5.0, smoothing="scored")
+    evaluation = tabulate(alone, FrameSmoothing(0.0, 5.0, "scored"))
     row = evaluation.row(method="random", smoothed=smoothed, frames="one-person")
     assert row.auroc == pytest.approx(0.5, abs=0.03)
 
@@ -305,7 +304,7 @@ def test_the_frames_behind_a_row_know_their_clip_and_class(clips: list[ScoredCli
     named = replace(clips[0].labels, classes={"run": runs, "fall": falls})
     hit = replace(clips[1].labels, classes={"fall": clips[1].labels.abnormal})
     pair = [replace(clips[0], labels=named), replace(clips[1], labels=hit)]
-    street = Dataset("street", list, list, {}, {}, 0.0, 0.0, "filled")
+    street = Dataset("street", list, list, {}, {}, FrameSmoothing())
     found = frame_scores(pair, street, FrameView(frames="covered"))
     assert found.clips == ("crowd", "loner")
     assert found.clip.tolist() == [0, 0, 0, 0, 1, 1]
@@ -323,7 +322,7 @@ def test_smoothing_ends_at_the_borders_of_a_clip(smoothing: scoring.Smoothing) -
         ScoredClip(scores(name, 8, rows), labels([0, 1] * 4), np.ones(8, np.int64))
         for name, rows in (("loud", loud), ("calm", calm))
     ]
-    street = Dataset("street", list, list, {}, {}, 0.0, 3.0, smoothing)
+    street = Dataset("street", list, list, {}, {}, FrameSmoothing(0.0, 3.0, smoothing))
     found = frame_scores(pair, street, FrameView(smoothed=True))
     np.testing.assert_allclose(found.score, [[9.0] * 8 + [1.0] * 8], rtol=1e-6)
 
@@ -332,7 +331,7 @@ def test_a_person_is_smoothed_by_one_width_and_frames_by_the_other() -> None:
     spike = [(1, frame, 9.0 * (frame == 4)) for frame in range(9)]
     steady = [(2, frame, 1.0) for frame in range(9)]
     clip = ScoredClip(scores("pair", 9, spike + steady), labels([0] * 8 + [1]), np.full(9, 2))
-    street = Dataset("street", list, list, {}, {}, 1.0, 2.0, "filled")
+    street = Dataset("street", list, list, {}, {}, FrameSmoothing(1.0, 2.0))
     smoothed = gaussian_filter1d(np.array([0, 0, 0, 0, 9, 0, 0, 0, 0], np.float32), 1.0)
     expected = gaussian_filter1d(np.maximum(smoothed, 1.0), 2.0)
     np.testing.assert_allclose(frame_scores([clip], street).score[0], expected, rtol=1e-5)
@@ -408,11 +407,9 @@ def test_options_of_an_evaluation_reach_the_table(street: Dataset) -> None:
     ]
     same = tabulate(
         with_motion(clips, street),
-        person_sigma=0,
-        frame_sigma=13,
+        FrameSmoothing(0.0, 13.0),
         placements=["center"],
         floor="per_clip",
-        smoothing="filled",
     )
     assert repr(same) == repr(center)  # NaN equals itself in words
 
@@ -424,7 +421,7 @@ def test_the_frames_behind_a_row_give_its_figures(
     street: Dataset, method: ScorerName, smoothed: bool, frames: Selection
 ) -> None:
     clips = with_motion(score_clips(AnkleSpeed(Config()), street), street)
-    table = tabulate_dataset(clips, street, floor="per_clip")
+    table = tabulate(clips, street.smoothing, floor="per_clip")
     row = table.row(method=method, placement="backtrack", smoothed=smoothed, frames=frames)
     view = FrameView("backtrack", smoothed, frames, "per_clip")
     behind = frame_scores(clips, street, view, method=method)

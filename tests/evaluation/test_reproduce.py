@@ -221,7 +221,7 @@ def test_the_choices_told_are_those_of_the_run(name: PaperDataset, layouts: Path
     ):
         assert any(words in line for line in usual), words
     assert "large products of the training in float32" in usual[0]
-    assert any(f"{dataset.frame_sigma:g} over frames" in line for line in usual)
+    assert any(f"{dataset.smoothing.frame_sigma:g} over frames" in line for line in usual)
     assert any("epochs trained and the best kept" in line for line in usual) == (name == "ubnormal")
     reduced = told(Compute(precision="bfloat16"))
     assert "in bfloat16" in reduced[0]

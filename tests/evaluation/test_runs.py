@@ -113,9 +113,9 @@ def test_processes_give_the_results_of_one_and_nothing_is_run_twice(
         for seed in (0, 1)
         for jitter in (0.0, 0.2)
     ]
-    place = SweepPlace(data=people, results=tmp_path / "many")
+    place = SweepPlace(data=people, results=tmp_path / "many", jobs=2)
     reports: list[Progress] = []
-    many = sweep(experiments, place, jobs=2, report=reports.append)
+    many = sweep(experiments, place, report=reports.append)
     assert [(r.done, r.total) for r in reports] == [(0, 4), (2, 4), (4, 4)]
     one = sweep_here(experiments, SweepPlace(data=people, results=tmp_path / "one"))
     for a, b in zip(many, one, strict=True):
@@ -189,11 +189,13 @@ def test_results_of_other_clips_are_refused(people: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError, match="expected scores of the clips of this data set"):
         read_run(file, [*place.open().test_clips()][:2])
     with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
-        sweep([experiment], place, jobs=0)
+        sweep([experiment], replace(place, jobs=0))
 
 
 def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
-    chosen = comparison.experiments([*comparison.VARIANTS], Config(T=5), [3])
+    chosen = comparison.experiments(
+        [*comparison.VARIANTS], Config(T=5), comparison.Trials(seeds=[3])
+    )
     keys = {several[0].key("") for several in chosen.values()}
     titles = {title for _, title in comparison.VARIANTS.values()}
     assert len(keys) == len(chosen) == len(comparison.VARIANTS) == len(titles)
@@ -201,7 +203,7 @@ def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
     assert not chosen["knn-unweighted"][0].config.confidence
     assert not chosen["step-unwhitened"][0].config.whiten
     with pytest.raises(ConfigError, match=r"method: expected one of step, .*, got 'unknown'"):
-        comparison.experiments(["unknown"], Config(), [0])
+        comparison.experiments(["unknown"], Config())
 
 
 def test_half_files_are_no_results_and_go_when_they_are_old(people: Path, tmp_path: Path) -> None:

@@ -128,10 +128,12 @@ def without(dataset: Dataset, name: str) -> Dataset:
     return replace(dataset, labels=labels, left_out={name: dataset.labels[name]})
 
 
+COVERED = FrameView(smoothed=False, frames="covered")
+
+
 def measured(dataset: Dataset, method: protocol.ScorerName) -> float:
     clips = protocol.with_motion(unscored(dataset, Config(T=T)), dataset)
-    view = FrameView(smoothed=False, frames="covered")
-    return protocol.frame_scores(clips, dataset, view, method=method).measure()
+    return protocol.frame_scores(clips, dataset, COVERED, method=method).measure()
 
 
 def test_a_runner_is_fast_and_a_stranger_is_elsewhere() -> None:
@@ -142,7 +144,7 @@ def test_a_runner_is_fast_and_a_stranger_is_elsewhere() -> None:
 
 def test_both_stand_beside_every_method(walker_dataset: Path) -> None:
     dataset = open_dataset(walker_dataset)
-    table = compare(["mahalanobis"], dataset, config=Config(T=T, K=8), frames="covered")
+    table = compare(["mahalanobis"], dataset, config=Config(T=T, K=8), view=COVERED)
     assert [line.name for line in table][1:] == [*TITLES.values()]
     by_title = {line.name: line.by_class for line in table}
     assert by_title["speed alone"]["run"] > 0.9

@@ -16,7 +16,7 @@ from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 from stepvad.evaluation import baselines
-from stepvad.evaluation.packed import box_labels, read_boxes, read_trajectories, trajectory_labels
+from stepvad.evaluation.datasets import box_labels, read_boxes, read_trajectories, trajectory_labels
 from stepvad.events.calibration import read_calibration, write_calibration
 from stepvad.events.marks import read_found
 from stepvad.fleet.broker.bus import Delivery

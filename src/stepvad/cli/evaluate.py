@@ -90,9 +90,10 @@ def evaluate(
 
     detector = options.on_engine(baselines.load(model), runtime)
     dataset = datasets.open_dataset(data, split=protocol.split)
-    sigma = dataset.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma
-    smoothing = protocol.smoothing or dataset.smoothing
-    dataset = replace(dataset, frame_sigma=sigma, smoothing=smoothing)
+    smoothing = dataset.smoothing
+    sigma = smoothing.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma
+    over = protocol.smoothing or smoothing.over
+    dataset = replace(dataset, smoothing=replace(smoothing, frame_sigma=sigma, over=over))
     chosen = _aggregation(protocol.aggregation, detector.config)
     places = _placements(protocol.placements)
 
@@ -102,8 +103,8 @@ def evaluate(
         clips = protocols.with_motion(clips, dataset, last=protocols.shortest_window(detector))
 
     # frames without a score get the lowest of all clips, or of their own clip
-    result = protocols.tabulate_dataset(clips, dataset, placements=places)
-    per_clip = protocols.tabulate_dataset(clips, dataset, placements=places, floor="per_clip")
+    result = protocols.tabulate(clips, dataset.smoothing, placements=places)
+    per_clip = protocols.tabulate(clips, dataset.smoothing, placements=places, floor="per_clip")
     scored: protocols.ScorerName = "detector" if method == "model" else method
     result.row(method=scored, placement=places[0])  # raises if there are no such scores
     rows = protocols.interval_rows(clips, dataset, places, scored) if intervals else []
@@ -169,8 +170,9 @@ def _print_facts(dataset: Dataset, result: protocols.Evaluation) -> None:
         f"{result.n_clips} clips, {result.n_frames:,} frames, {result.n_counted:,} counted, "
         f"with a score: {covered}; {result.n_windows:,} windows, {result.flat_windows:,} flat"
     )
-    sigmas = f"{dataset.frame_sigma:g} frames ({dataset.person_sigma:g} for each person first)"
-    over = "all frames" if dataset.smoothing == "filled" else "the frames with a score"
+    own = dataset.smoothing
+    sigmas = f"{own.frame_sigma:g} frames ({own.person_sigma:g} for each person first)"
+    over = "all frames" if own.over == "filled" else "the frames with a score"
     terminal.say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: global")
 
 

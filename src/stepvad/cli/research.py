@@ -120,6 +120,7 @@ def compare(
     this machine; all its machines must see DATA and RESULTS in the same place.
     """
     from stepvad.evaluation import comparison, custom
+    from stepvad.evaluation.protocol import FrameView
     from stepvad.evaluation.runs import SweepPlace
 
     if table is not None:
@@ -134,21 +135,13 @@ def compare(
     names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
     if any(map(custom.is_name, [chosen.data, *names])):
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
-    place = SweepPlace(**asdict(chosen), compute=Compute(runtime=rare.runtime))
+    compute = Compute(runtime=rare.runtime)
+    place = SweepPlace(**asdict(chosen), compute=compute, jobs=jobs, executor=rare.executor)
+    trials = comparison.Trials(seeds=[*range(seeds)], jitter=rare.jitter, fps=rare.fps)
+    view = FrameView(rare.placement, rare.smoothed, rare.frames)
     with terminal.progress_bars() as report:
         lines = comparison.compare(
-            names,
-            place,
-            config=config,
-            seeds=[*range(seeds)],
-            jitter=rare.jitter,
-            fps=rare.fps,
-            placement=rare.placement,
-            smoothed=rare.smoothed,
-            frames=rare.frames,
-            jobs=jobs,
-            executor=rare.executor,
-            report=report,
+            names, place, config=config, trials=trials, view=view, report=report
         )
     columns, rows = [*COLUMNS, *lines[0].by_class], [_method_cells(line) for line in lines]
     _print_table(f"{place.open().name} (%)", columns, rows, table)
@@ -243,6 +236,8 @@ def reproduce(
         results=plan.results or Path(f"{name}-results"),
         compute=Compute(device=plan.device, precision=rare.precision),
         checkpoints=True,
+        jobs=plan.jobs,
+        executor=rare.executor,
     )
 
     # the differences from the paper, stated or left open by it
@@ -255,9 +250,8 @@ def reproduce(
         return
 
     # fits that are on disk already are not repeated
-    jobs, executor = plan.jobs, rare.executor
     with terminal.progress_bars() as report:
-        finished = sweep(experiments, place, jobs=jobs, executor=executor, report=report)
+        finished = sweep(experiments, place, report=report)
         lines = reproduction.reproduced_figures(name, finished, splits, report)
     over = f"mean ± deviation over {plan.runs} runs" if plan.runs > 1 else "one run"
     verdict = "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}"

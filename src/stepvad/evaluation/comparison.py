@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,19 +18,11 @@ from stepvad.evaluation.baselines import is_distance
 from stepvad.evaluation.custom import CustomDataset, CustomMethod
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.experiment import Experiment
-from stepvad.evaluation.metrics import (
-    FrameScores,
-    Interval,
-    Resampled,
-    Spread,
-    over_seeds,
-    resample,
-)
-from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName, Selection
+from stepvad.evaluation.metrics import FrameScores, Interval, Spread, over_seeds, resample
+from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName
 from stepvad.evaluation.trivial import TITLES
-from stepvad.executors import Executor
 from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Placement, Scores, WindowScores
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.windows.values import Windows
 
@@ -83,18 +76,21 @@ class MethodResult:
     by_class: Mapping[str, float]
 
 
-def experiments(
-    names: Sequence[str],
-    config: Config,
-    seeds: Sequence[int],
-    *,
-    jitter: float = 0.0,
-    fps: float | None = None,
-) -> dict[str, list[Experiment]]:
-    """The experiments of each method, one per seed; distance methods need only one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """The fits of each method: one for every seed."""
 
-    `fps` is for `views` on clips that do not state their rate.
-    """
+    seeds: Sequence[int] = (0,)
+    jitter: float = 0.0
+    """Noise on the coordinates of test windows."""
+    fps: float | None = None
+    """Rate of clips that do not state one, for `views`, which are seconds long."""
+
+
+def experiments(
+    names: Sequence[str], config: Config, trials: Trials = Trials()
+) -> dict[str, list[Experiment]]:
+    """The experiments of each method, one per seed; distance methods need only one."""
     chosen = {}
     for name in names:
         if name not in VARIANTS:
@@ -104,11 +100,12 @@ def experiments(
             config,
             confidence=variant.config.confidence,
             whiten=variant.config.whiten,
-            fps=fps if variant.views else config.fps,
+            fps=trials.fps if variant.views else config.fps,
         )
-        needed = seeds[:1] if is_distance(variant.method) else seeds
+        needed = trials.seeds[:1] if is_distance(variant.method) else trials.seeds
         chosen[name] = [
-            replace(variant, config=replace(settings, seed=seed), jitter=jitter) for seed in needed
+            replace(variant, config=replace(settings, seed=seed), jitter=trials.jitter)
+            for seed in needed
         ]
     return chosen
 
@@ -118,14 +115,8 @@ def compare(
     data: Dataset | CustomDataset | SweepPlace | Path | str,
     *,
     config: Config = Config(),
-    seeds: Sequence[int] = (0,),
-    jitter: float = 0.0,
-    fps: float | None = None,
-    placement: Placement = "latest",
-    smoothed: bool = False,
-    frames: Selection = "all",
-    jobs: int = 1,
-    executor: Executor = "processes",
+    trials: Trials = Trials(),
+    view: FrameView = FrameView(smoothed=False),
     report: Report = silent,
 ) -> list[MethodResult]:
     """Fit methods on the training clips of a data set and measure them on its test clips.
@@ -133,30 +124,41 @@ def compare(
     A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
     or its name `package.module:name`, fitted once. `data` is a directory, a `CustomDataset` or its
     name, or a `Dataset`; everything then runs in this process and no results are stored. With a
-    `SweepPlace`, built-in methods run `jobs` at a time and stored results are reused. `views` are
-    seconds long: `fps` is the rate of clips that do not state one.
+    `SweepPlace`, built-in methods run as it says and stored results are reused.
 
     Returns one line per method, the trivial scores last; leads are those of the first method.
     """
     entries = [_entry(method) for method in methods]
     titles = [VARIANTS[one][1] if isinstance(one, str) else one.name for one in entries]
-    _check_distinct(titles)
+    _check_titles(titles)
     names = [one for one in entries if isinstance(one, str)]
-    chosen = experiments(names, config, seeds, jitter=jitter, fps=fps)
+    chosen = experiments(names, config, trials)
+    score = partial(protocol.score_clips, report=report)
     if isinstance(data, Dataset | CustomDataset | Path | str):
         dataset = custom.opened(data)
-        built_in = {name: [_run(x, dataset, report) for x in chosen[name]] for name in names}
+        built_in = {
+            name: [score(x.scorer(x.fit(dataset, report=report)), dataset) for x in several]
+            for name, several in chosen.items()
+        }
     else:
+        from stepvad.evaluation.runs import sweep  # needs pyarrow
+
         dataset = data.open()
-        built_in = _swept(chosen, data, jobs, executor, report)
+        every = [experiment for several in chosen.values() for experiment in several]
+        runs = iter(sweep(every, data, report=report) if every else ())
+        built_in = {name: [next(runs).clips for _ in several] for name, several in chosen.items()}
+    # custom methods are fitted here, once
     scored = {
-        title: built_in[one] if isinstance(one, str) else [_run_custom(one, dataset, report)]
+        title: built_in[one]
+        if isinstance(one, str)
+        else [score(one.fitted(dataset.train_clips()), dataset)]
         for title, one in zip(titles, entries, strict=True)
     }
+    # the trivial scores are of the same windows, as some method has scored them
     whole = [name for name in names if not VARIANTS[name][0].views]  # windows of T frames
     trivial = built_in[whole[0]][0] if whole else unscored(dataset, config)
     trivial = protocol.with_motion(trivial, dataset)
-    return table(scored, trivial, dataset, FrameView(placement, smoothed, frames))
+    return table(scored, trivial, dataset, view)
 
 
 def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
@@ -171,7 +173,7 @@ def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
     )
 
 
-def _check_distinct(titles: Sequence[str]) -> None:
+def _check_titles(titles: Sequence[str]) -> None:
     """Reject an empty table, and methods with the same title."""
     taken = [*titles, *TITLES.values()]
     twice = [title for title in titles if taken.count(title) > 1]
@@ -180,32 +182,6 @@ def _check_distinct(titles: Sequence[str]) -> None:
             f"methods: expected different ones, got {twice[0] + ' twice' if twice else 'none'}",
             hint="name each method once, and give your own method an unused name",
         )
-
-
-def _swept(
-    chosen: Mapping[str, Sequence[Experiment]],
-    place: SweepPlace,
-    jobs: int,
-    executor: Executor,
-    report: Report,
-) -> dict[str, list[list[ScoredClip]]]:
-    """The test clips scored by each built-in method and seed, with results stored on disk."""
-    from stepvad.evaluation.runs import sweep  # needs pyarrow
-
-    every = [experiment for several in chosen.values() for experiment in several]
-    runs = iter(sweep(every, place, jobs=jobs, executor=executor, report=report) if every else ())
-    return {name: [next(runs).clips for _ in several] for name, several in chosen.items()}
-
-
-def _run(experiment: Experiment, dataset: Dataset, report: Report) -> list[ScoredClip]:
-    """Fit a built-in method and score the test clips."""
-    fitted = experiment.fit(dataset, report=report)
-    return protocol.score_clips(experiment.scorer(fitted), dataset, report=report)
-
-
-def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> list[ScoredClip]:
-    """Fit a custom method and score the test clips."""
-    return protocol.score_clips(method.fitted(dataset.train_clips()), dataset, report=report)
 
 
 def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
@@ -243,18 +219,18 @@ def table(
     }
     methods = protocol.scored_by(trivial)
     sets |= {title: chosen(trivial, name) for name, title in TITLES.items() if name in methods}
+    # the same draws of clips for every method, so that leads are paired
     drawn = {title: resample(scores) for title, scores in sets.items()}
     first = next(iter(drawn.values()))
-    return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
-
-
-def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> MethodResult:
-    return MethodResult(
-        name=title,
-        auroc=over_seeds(scores.measure_each()),
-        interval=drawn.interval(),
-        lead=None if drawn is first else first.minus(drawn).interval(),
-        ap=scores.measure("ap"),
-        eer=scores.measure("eer"),
-        by_class=scores.by_class(),
-    )
+    return [
+        MethodResult(
+            name=title,
+            auroc=over_seeds(scores.measure_each()),
+            interval=drawn[title].interval(),
+            lead=None if drawn[title] is first else first.minus(drawn[title]).interval(),
+            ap=scores.measure("ap"),
+            eer=scores.measure("eer"),
+            by_class=scores.by_class(),
+        )
+        for title, scores in sets.items()
+    ]

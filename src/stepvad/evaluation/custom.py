@@ -99,16 +99,13 @@ class CustomDataset:
             labels[clip.name] = truth
         if not labels:
             raise DataError(f"{self.name}: expected test clips, got none", hint="check `test`")
-        person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
         return Dataset(
             name=self.name,
             train=partial(_clips, self.train, f"{self.name}, train"),
             test=lambda: (clip for clip, _ in self._pairs()),
             labels=labels,
             left_out={},
-            person_sigma=person_sigma,
-            frame_sigma=frame_sigma,
-            smoothing=smoothing,
+            smoothing=SMOOTHING["shanghaitech"],
         )
 
     def _pairs(self) -> Iterable[tuple[Clip, FrameLabels]]:

@@ -316,8 +316,7 @@ def _sure_part(track: Track, drop_below: float) -> Track:
 
 def _clips_digest(dataset: Dataset, clips: Sequence[Clip]) -> str:
     """A digest of all that the rating depends on, other than the detector."""
-    smoothing = (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing)
-    sha = hashlib.sha256(repr(smoothing).encode())
+    sha = hashlib.sha256(repr(dataset.smoothing).encode())
     for clip, labels in replace(dataset, test=lambda: clips).test_clips():
         sha.update(clip_digest(clip, labels))
     return sha.hexdigest()

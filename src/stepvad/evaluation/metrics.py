@@ -18,13 +18,14 @@ from stepvad.formats.labels import mask_of
 LabelArray = NDArray[np.bool_]
 Values = NDArray[np.floating] | NDArray[np.integer]
 MetricName = Literal["auroc", "ap", "eer"]
+METRICS: tuple[MetricName, MetricName, MetricName] = ("auroc", "ap", "eer")
 
 RESAMPLES = 1000
 LEVEL = 0.95
 
 
 def auroc(abnormal: ArrayLike, score: ArrayLike) -> float:
-    """Area under the ROC curve: how often an abnormal frame scores above a normal one.
+    """Area under the ROC curve: the chance that an abnormal frame scores above a normal one.
 
     Takes one label, 0 or 1, and one score per frame. Ties count one half. NaN if only one class is
     present.
@@ -113,13 +114,10 @@ class FrameScores:
             {name: frames[taken] for name, frames in self.classes.items()},
         )
 
-    def rankings(self) -> list[Ranking]:
-        """The frames ranked by each seed or draw."""
-        return [Ranking.of(self.abnormal, score) for score in self.score]
-
     def measure_each(self, metric: MetricName = "auroc") -> list[float]:
         """The metric of each seed or draw."""
-        return [ranking.count().measure(metric) for ranking in self.rankings()]
+        rankings = [Ranking.of_scores(self.abnormal, score) for score in self.score]
+        return [ranking.count().measure(metric) for ranking in rankings]
 
     def measure(self, metric: MetricName = "auroc") -> float:
         """Mean of the metric over seeds or draws; NaN if only one class is present."""
@@ -253,10 +251,10 @@ class Ranking:
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, abnormal: LabelArray, score: Values) -> Ranking:
+    def of_scores(cls, abnormal: LabelArray, score: Values) -> Ranking:
         """The frames ranked by their score."""
         _check_labels(abnormal, score)
-        order = np.argsort(score, kind="stable")[::-1]
+        order = np.argsort(score, kind="stable")[::-1]  # the highest score first
         descending = score[order]
         ends = np.flatnonzero(np.append(descending[1:] != descending[:-1], len(score) > 0))
         return cls(order, abnormal[order], ends)
@@ -264,11 +262,10 @@ class Ranking:
     def count(self, times: NDArray[np.int64] | None = None) -> RankCounts:
         """The counts down to each score; `times (n,)`, in ranked order, weights the frames."""
         if times is None:
-            hits = np.cumsum(self.abnormal, dtype=np.int64)[self.ends]
-            every = self.ends + 1
-        else:
-            hits = np.cumsum(times * self.abnormal)[self.ends]
-            every = np.cumsum(times)[self.ends]
+            times = np.ones(len(self.abnormal), dtype=np.int64)
+        # equal scores share a threshold: counts at the last frame of each distinct score, (m,)
+        hits = np.cumsum(times * self.abnormal)[self.ends]
+        every = np.cumsum(times)[self.ends]
         return RankCounts(np.concatenate([[0], hits]), np.concatenate([[0], every - hits]))
 
 
@@ -323,7 +320,7 @@ def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:
     values = np.asarray(score)
     if values.dtype.kind not in "biuf":
         raise DataError(f"score: expected numbers, got {values.dtype}", hint="give one per frame")
-    return Ranking.of(mask_of(abnormal, "abnormal"), values)
+    return Ranking.of_scores(mask_of(abnormal, "abnormal"), values)
 
 
 def _check_labels(abnormal: LabelArray, score: Values) -> None:
@@ -346,8 +343,8 @@ def _metric_of_draws(
     frames: FrameScores, score: NDArray[np.float32], draws: NDArray[np.int64], metric: MetricName
 ) -> NDArray[np.float64]:
     """The metric of every draw, by counting frames down the ranking."""
-    ranking = Ranking.of(frames.abnormal, score)
-    clip = frames.clip[ranking.order]
+    ranking = Ranking.of_scores(frames.abnormal, score)
+    clip = frames.clip[ranking.order]  # a frame counts as often as its clip was drawn
     return np.array([ranking.count(times[clip]).measure(metric) for times in draws])
 
 
@@ -356,12 +353,14 @@ def _auroc_of_draws(
 ) -> NDArray[np.float64]:
     """AUROC of every draw: a clip drawn t times counts its pairs with every other clip t times."""
     n_clips = len(frames.clips)
-    won = np.zeros((n_clips, n_clips))  # pairs of abnormal frames of one clip, normal of another
+    # pairs of an abnormal frame of one clip and a lower normal one of another, (clips, clips)
+    won = np.zeros((n_clips, n_clips))
     ours, whose = score[frames.abnormal], frames.clip[frames.abnormal]
     for clip in range(n_clips):
         theirs = np.sort(score[~frames.abnormal & (frames.clip == clip)])
         below, equal_too = (np.searchsorted(theirs, ours, side=side) for side in ("left", "right"))
         won[:, clip] = np.bincount(whose, (below + equal_too) / 2, minlength=n_clips)
+    # frames of either class in each draw, (draws,)
     abnormal, normal = (
         draws @ np.bincount(frames.clip[chosen], minlength=n_clips)
         for chosen in (frames.abnormal, ~frames.abnormal)

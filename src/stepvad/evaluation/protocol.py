@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import trivial
-from stepvad.evaluation.datasets import Dataset
-from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
+from stepvad.evaluation.datasets import Dataset, FrameSmoothing
+from stepvad.evaluation.metrics import METRICS, FrameScores, Interval, over_clips
 from stepvad.evaluation.trivial import Motion, Trivial
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
-from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
+from stepvad.model.scoring import Floor, Placement, Scores
 from stepvad.poses import Clip
 from stepvad.windows.body import Repairs
 
@@ -27,8 +28,6 @@ Selection = Literal["all", "covered", "one-person"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
-
-SELECTIONS: tuple[Selection, ...] = ("all", "covered", "one-person")
 
 
 class Scorer(Protocol):
@@ -51,7 +50,7 @@ def evaluate(
     """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
     clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
     clips = with_motion(clips, dataset, last=shortest_window(scorer))
-    return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
+    return tabulate(clips, dataset.smoothing, placements=placements, floor=floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,32 +171,12 @@ def with_motion(
     return [replace(clip, motion=motion) for clip, motion in zip(clips, motions, strict=True)]
 
 
-def tabulate_dataset(
-    clips: Sequence[ScoredClip],
-    dataset: Dataset,
-    *,
-    placements: Sequence[Placement] = PLACEMENTS,
-    floor: Floor = "global",
-) -> Evaluation:
-    """The table of scored clips with the data set's own smoothing."""
-    return tabulate(
-        clips,
-        person_sigma=dataset.person_sigma,
-        frame_sigma=dataset.frame_sigma,
-        placements=placements,
-        floor=floor,
-        smoothing=dataset.smoothing,
-    )
-
-
 def tabulate(
     clips: Sequence[ScoredClip],
+    smoothing: FrameSmoothing,
     *,
-    person_sigma: float,
-    frame_sigma: float,
     placements: Sequence[Placement] = PLACEMENTS,
     floor: Floor = "global",
-    smoothing: Smoothing = "filled",
 ) -> Evaluation:
     """AUROC, AP and EER over the frames of all clips together, without per-clip normalisation.
 
@@ -211,14 +190,15 @@ def tabulate(
     for placement in placements:
         selections = _selections(clips, placement)
         n_covered[placement] = int(selections["covered"].sum())
-        for smoothed in (False, True):
-            sigmas = (person_sigma, frame_sigma) if smoothed else (0.0, 0.0)
-            choice = _Smoothing(placement, *sigmas, floor, smoothing)
-            for method in scored_by(clips):
-                every = _all_frames(method, clips, choice)
-                for frames, selected in selections.items():
-                    part = every.select(selected)
-                    rows.append(_row(part, method, placement, smoothed, frames))
+        for smoothed, method in product((False, True), scored_by(clips)):
+            view = FrameView(placement, smoothed, floor=floor)
+            every = _all_frames(method, clips, view, smoothing)
+            for frames, selected in selections.items():
+                part = every.select(selected)
+                auroc, ap, eer = (part.measure(name) for name in METRICS)
+                n, n_abnormal = len(part.abnormal), int(part.abnormal.sum())
+                choice = (method, placement, smoothed, frames)
+                rows.append(ResultRow(*choice, auroc, ap, eer, n, n_abnormal))
     return Evaluation(
         rows=tuple(rows),
         n_clips=len(clips),
@@ -234,7 +214,7 @@ def tabulate(
 
 @dataclass(frozen=True, slots=True)
 class FrameView:
-    """How window scores become frame scores, and which frames are measured."""
+    """The way from window scores to frame scores, and the frames that are measured."""
 
     placement: Placement = "latest"
     smoothed: bool = True
@@ -260,10 +240,8 @@ def frame_scores(
             f"method {method}: expected one of {', '.join(scored_by(clips))}, got no such scores",
             hint="speed and place need windows of tracks, see with_motion; place, training clips",
         )
-    sigmas = (dataset.person_sigma, dataset.frame_sigma) if view.smoothed else (0.0, 0.0)
-    choice = _Smoothing(view.placement, *sigmas, view.floor, dataset.smoothing)
     chosen = _selections(clips, view.placement)[view.frames]
-    return _all_frames(method, clips, choice).select(chosen)
+    return _all_frames(method, clips, view, dataset.smoothing).select(chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +263,7 @@ def interval_rows(
 ) -> list[IntervalRow]:
     """Rows with AUROC intervals over clips; the floor is that of the whole data set."""
     rows = []
-    for placement, smoothed, frames in product(placements, (False, True), SELECTIONS):
+    for placement, smoothed, frames in product(placements, (False, True), get_args(Selection)):
         view = FrameView(placement, smoothed, frames)
         scores = frame_scores(clips, dataset, view, method=method)
         sure = over_clips(scores)
@@ -306,7 +284,7 @@ def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = 
 
 
 def weighs_confidence(scorer: Scorer) -> bool:
-    """Whether its scores are weighted by confidence; raises if it has no noise scales."""
+    """True if its scores are weighted by confidence; raises if it has no noise scales."""
     if not isinstance(scorer, _WithConfig) or scorer.config.views:
         raise ConfigError(
             "aggregation: expected a detector of one view, got a method without noise scales",
@@ -334,53 +312,6 @@ def _check_finite(scores: Scores) -> None:
         )
 
 
-def _row(
-    part: FrameScores, method: ScorerName, placement: Placement, smoothed: bool, frames: Selection
-) -> ResultRow:
-    """The metrics of the given frames."""
-    return ResultRow(
-        method,
-        placement,
-        smoothed,
-        frames,
-        auroc=part.measure("auroc"),
-        ap=part.measure("ap"),
-        eer=part.measure("eer"),
-        n_frames=len(part.abnormal),
-        n_abnormal=int(part.abnormal.sum()),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Smoothing:
-    """How window scores become frame scores."""
-
-    placement: Placement
-    person_sigma: float
-    frame_sigma: float
-    floor: Floor
-    smoothing: Smoothing
-
-    def place(self, scores: Scores) -> NDArray[np.float32]:
-        """Score of each frame of a clip; NaN if it has none."""
-        return scoring.frame_scores(
-            scores.windows,
-            scores.n_frames,
-            scores.T,
-            placement=self.placement,
-            person_sigma=self.person_sigma,
-        )
-
-    def finish(self, clips: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Frame scores of all clips concatenated, smoothed and without NaN."""
-        if self.smoothing == "scored":
-            clips = [scoring.smooth_scored(frames, self.frame_sigma) for frames in clips]
-        filled = scoring.fill_uncovered(clips, self.floor)
-        if self.smoothing == "filled":
-            filled = [scoring.smooth(frames, self.frame_sigma) for frames in filled]
-        return _joined(filled, np.float32)
-
-
 def _selections(
     clips: Sequence[ScoredClip], placement: Placement
 ) -> dict[Selection, NDArray[np.bool_]]:
@@ -394,17 +325,45 @@ def _selections(
     return {"all": counted, "covered": covered, "one-person": covered & alone}
 
 
+def _all_frames(
+    method: ScorerName, clips: Sequence[ScoredClip], view: FrameView, smoothing: FrameSmoothing
+) -> FrameScores:
+    """Every frame of every clip with its score."""
+    if not view.smoothed:
+        smoothing = replace(smoothing, person_sigma=0.0, frame_sigma=0.0)
+    truths = [clip.labels for clip in clips]
+    # a clip without a class shows it in none of its frames
+    nowhere = [np.zeros(len(truth), dtype=np.bool_) for truth in truths]
+    classes = {
+        name: _joined(
+            [t.classes.get(name, none) for t, none in zip(truths, nowhere, strict=True)], np.bool_
+        )
+        for name in dict.fromkeys(name for truth in truths for name in truth.classes)
+    }
+    # one series of frame scores, (n,), or one per random draw
+    series = (
+        _finish(clip_frames, view.floor, smoothing)
+        for clip_frames in _series(method, clips, view, smoothing)
+    )
+    return FrameScores(
+        clips=tuple(clip.scores.clip for clip in clips),
+        clip=np.repeat(np.arange(len(clips)), [len(truth) for truth in truths]),
+        abnormal=_joined([truth.abnormal for truth in truths], np.bool_),
+        score=np.stack([*series]),
+        classes=classes,
+    )
+
+
 def _series(
-    method: ScorerName, clips: Sequence[ScoredClip], choice: _Smoothing
-) -> Iterator[NDArray[np.float32]]:
-    """Yield the concatenated frame scores of all clips: one series, or one per random draw."""
+    method: ScorerName, clips: Sequence[ScoredClip], view: FrameView, smoothing: FrameSmoothing
+) -> Iterator[list[NDArray[np.float32]]]:
+    """Yield the frame scores of each clip, NaN where there is none; once per random draw."""
     series: Iterable[list[Scores]]
     match method:
         case "detector":
             series = [[clip.scores for clip in clips]]
         case "persons":
-            people = [trivial.people_scored(clip.scores, choice.placement) for clip in clips]
-            yield choice.finish(people)
+            yield [trivial.people_scored(clip.scores, view.placement) for clip in clips]
             return
         case "confidence":
             unsure = [trivial.with_scores(clip.scores, -clip.scores.windows.c) for clip in clips]
@@ -413,28 +372,24 @@ def _series(
             series = trivial.random_draws([clip.scores for clip in clips])
         case "speed" | "place":
             series = [[trivial.with_scores(clip.scores, clip.motion[method]) for clip in clips]]
-    for scores in series:
-        yield choice.finish([choice.place(one) for one in scores])
-
-
-def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Smoothing) -> FrameScores:
-    """Every frame of every clip with its score."""
-    truths = [clip.labels for clip in clips]
-    nowhere = [np.zeros(len(truth), dtype=np.bool_) for truth in truths]
-    names = dict.fromkeys(name for truth in truths for name in truth.classes)
-    return FrameScores(
-        clips=tuple(clip.scores.clip for clip in clips),
-        clip=np.repeat(np.arange(len(clips)), [len(truth) for truth in truths]),
-        abnormal=_joined([truth.abnormal for truth in truths], np.bool_),
-        score=np.stack([*_series(method, clips, choice)]),
-        classes={
-            name: _joined(
-                [t.classes.get(name, none) for t, none in zip(truths, nowhere, strict=True)],
-                np.bool_,
-            )
-            for name in names
-        },
+    # the worst person of each frame, whose own scores are smoothed first
+    place = partial(
+        scoring.frame_scores, placement=view.placement, person_sigma=smoothing.person_sigma
     )
+    for scores in series:
+        yield [place(one.windows, one.n_frames, one.T) for one in scores]
+
+
+def _finish(
+    clips: Sequence[NDArray[np.float32]], floor: Floor, smoothing: FrameSmoothing
+) -> NDArray[np.float32]:
+    """Frame scores of all clips concatenated, smoothed and without NaN."""
+    if smoothing.over == "scored":
+        clips = [scoring.smooth_scored(frames, smoothing.frame_sigma) for frames in clips]
+    filled = scoring.fill_uncovered(clips, floor)
+    if smoothing.over == "filled":
+        filled = [scoring.smooth(frames, smoothing.frame_sigma) for frames in filled]
+    return _joined(filled, np.float32)
 
 
 def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:

@@ -42,7 +42,7 @@ TOLERANCE = 0.5
 """Points within which a figure holds; the paper's own tables disagree by more in a few places."""
 TABLE_DATASETS: tuple[PaperDataset, PaperDataset] = ("ubnormal", "shanghaitech")
 """In the order of the supplement's tables."""
-METRICS: tuple[MetricName, MetricName] = ("auroc", "ap")
+PAPER_METRICS: tuple[MetricName, MetricName] = ("auroc", "ap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def open_choices(
     """Choices that the paper leaves open, as this run makes them; the paper map has them all."""
     from stepvad.model.training import training_precision
 
-    precision = training_precision(settings, compute)
+    precision, smoothing = training_precision(settings, compute), dataset.smoothing
     joints = "by the others" if settings.missing == "body" else "in the middle of the others"
     found = [
         f"large products of the training in {precision}, all else in float32",
@@ -146,8 +146,8 @@ def open_choices(
         "every window of a track kept" + (" but the last" if settings.drop_last_window else ""),
         f"block jitter {settings.block_jitter:g}",
         "frames without a score at the lowest of all minus 1",
-        f"smoothed {'after' if dataset.smoothing == 'filled' else 'before'} that, with "
-        f"σ = {dataset.person_sigma:g} along a person and {dataset.frame_sigma:g} over frames",
+        f"smoothed {'after' if smoothing.over == 'filled' else 'before'} that, with "
+        f"σ = {smoothing.person_sigma:g} along a person and {smoothing.frame_sigma:g} over frames",
     ]
     if SETUPS[name].best_on_validation:
         found.append(
@@ -184,7 +184,7 @@ def reproduced_figures(
     for done, (number, split, placement, smoothed) in enumerate(choices):
         cells = [
             Cell(name, split, placement, smoothed, metric, aggregation=aggregations[number])
-            for metric in METRICS
+            for metric in PAPER_METRICS
         ]
         mine = runs[number :: len(aggregations)]
         measured = [_measure(run, cells, splits[split]) for run in mine]
@@ -377,7 +377,9 @@ def _average_precision() -> Iterator[TableEntry]:
     }
     splits: tuple[Split, Split] = ("full", "hr")
     for dataset, printed in rows.items():
-        cells = [Cell(dataset, split, metric=metric) for metric in METRICS for split in splits]
+        cells = [
+            Cell(dataset, split, metric=metric) for metric in PAPER_METRICS for split in splits
+        ]
         yield from _row("tab:aucap", cells, printed)
 
 
@@ -510,7 +512,7 @@ def _protocols() -> Iterator[TableEntry]:
             replace(cell, split=split, aggregation=aggregation, metric=metric)
             for dataset in TABLE_DATASETS
             for cell in _placed(dataset)
-            for metric in METRICS
+            for metric in PAPER_METRICS
         ]
         yield from _row("tab:aggregation_comprehensive", cells, printed)
 

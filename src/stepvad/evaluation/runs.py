@@ -62,7 +62,11 @@ class SweepPlace:
     compute: Compute = Compute()
     """How trainings run."""
     checkpoints: bool = False
-    """Whether interrupted trainings resume from a checkpoint instead of starting over."""
+    """True if interrupted trainings resume from a checkpoint instead of starting over."""
+    jobs: int = 1
+    """Number of fits at a time."""
+    executor: Executor = "processes"
+    """`ray` runs fits wherever the cluster has capacity: all its machines see data and results."""
 
     def open(self) -> Dataset:
         """Open the data set."""
@@ -95,19 +99,19 @@ def sweep(
     experiments: Sequence[Experiment],
     place: SweepPlace,
     *,
-    jobs: int = 1,
-    executor: Executor = "processes",
     report: Report = silent,
 ) -> list[ExperimentRun]:
     """Run all experiments and return their runs in order; stored results are reused.
 
     Experiments that differ only in jitter or aggregation share a fit. An interruption loses only
-    the fits in progress. Executor `ray` runs `jobs` fits at a time wherever the cluster has
-    capacity; data and results must be in directories that all its machines can access.
+    the fits in progress.
     """
-    executors.check(executor, jobs)
-    if executor != "ray":  # whose machines may have other devices
-        _check_device(place.compute)
+    executors.check(place.executor, place.jobs)
+    # refuse a device that is not here before any process starts; other machines may have it
+    if place.executor != "ray" and place.compute.device != "cpu":
+        from stepvad.model.training import torch_device
+
+        torch_device(place.compute.device)
     dataset = place.open()
     if any(experiment.best_on_validation for experiment in experiments):
         dataset.validation_set()  # refuses here rather than after some fits
@@ -125,7 +129,7 @@ def sweep(
     tasks = [_task(several, place, digests[fit.fit_on]) for fit, several in fits.items()]
     done = len(wanted) - sum(len(task.experiments) for task in tasks)
     report(Progress("experiments", done, len(wanted)))
-    for finished in executors.run(run_fit, tasks, jobs=jobs, executor=executor):
+    for finished in executors.run(run_fit, tasks, jobs=place.jobs, executor=place.executor):
         done += finished
         report(Progress("experiments", done, len(wanted)))
     clips = [*dataset.test_clips()]
@@ -142,7 +146,9 @@ def run_fit(task: SweepTask) -> int:
     fit_s = time.monotonic() - started
     scorers = [experiment.scorer(fitted) for experiment in task.experiments]
     scored = [protocol.score_clips(scorer, dataset) for scorer in scorers]
-    _check_unchanged(task)
+    # results of data that changed since the digest was taken would have the wrong name
+    if [*_digests(task.experiments, task.place.open()).values()] != [task.digest]:
+        raise data_changed(task.place.data)
     for experiment, scorer, clips in zip(task.experiments, scorers, scored, strict=True):
         facts = {
             **_facts(experiment, task.digest),
@@ -225,32 +231,20 @@ def read_run(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> Experimen
     return ExperimentRun(facts, scored)
 
 
-def _check_device(compute: Compute) -> None:
-    """Reject a device that is not here before any process starts."""
-    if compute.device != "cpu":
-        from stepvad.model.training import torch_device
-
-        torch_device(compute.device)
-
-
 def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
     """One fit, with absolute paths."""
     directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
+    data = place.data
+    is_name = custom.is_name(str(data)) and not Path(data).exists()
     there = replace(
         place,
-        data=_absolute(place.data),
+        data=str(data) if is_name else Path(data).absolute(),
         results=place.results.absolute(),
         compute=resolved_compute(place.compute, experiments[0].config),
     )
     return SweepTask(
         tuple(replace(experiment, fit_on=directories) for experiment in experiments), there, digest
     )
-
-
-def _absolute(data: Path | str) -> Path | str:
-    """A data set's name, or its absolute path for use in another process."""
-    own = custom.is_name(str(data)) and not Path(data).exists()
-    return str(data) if own else Path(data).absolute()
 
 
 def _digests(experiments: Sequence[Experiment], dataset: Dataset) -> dict[tuple[str, ...], str]:
@@ -269,15 +263,8 @@ def _training_hash(dataset: Dataset) -> hashlib._Hash:
     return sha
 
 
-def _check_unchanged(task: SweepTask) -> None:
-    """Reject results of data that changed since the digest was taken."""
-    (digest,) = _digests(task.experiments, task.place.open()).values()
-    if digest != task.digest:
-        raise data_changed(task.place.data)
-
-
 def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
-    """What computed a result: the engine, the device and the precision of the training."""
+    """The engine, the device and the precision of the training that gave a result."""
     if not isinstance(fitted, Detector):
         return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
     precision = resolved_compute(compute, fitted.config).precision
