@@ -103,7 +103,7 @@ def bare(task: Bare) -> tuple[int, float, float]:
     """Windows through the runtime for a while, by the clock and in processor time."""
     detector = Detector.load(task.model, runtime=task.runtime, threads=1)
     clip = next(iter(read_clips(next(iter(sorted(task.poses.rglob("*.parquet")))))))
-    x = next(iter(cut(clip, detector.config, detector.skeleton)[0].batches(1024))).x
+    x = next(iter(cut(clip, detector.view_settings, detector.skeleton)[0].batches(1024))).x
     project, energies = detector.model.space.project, detector.network.energies
     z = project(x)
     for _ in range(3):

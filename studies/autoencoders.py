@@ -109,10 +109,10 @@ def encoder(
     batches = (windows for part in parts for windows in part.batches("reading", report))
     x = np.concatenate([windows.x.reshape(len(windows), -1) for windows in batches])
     trained = flushed(lambda _: train(x, config, variational=variational), report)
-    if not config.whiten:
+    if not config.reference.whitening:
         return trained
     latents = (trained.project(x[first : first + BATCH]) for first in range(0, len(x), BATCH))
-    space = PCSpace.fit(Moments.of(latents, config.K), config.K)
+    space = PCSpace.fit(Moments.measure(latents, config.K), config.K)
     return trained.then(space.W_K / space.scale, space.mu)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.config import Config
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.windows.body import prepare
 
@@ -41,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     height = np.ptp(poses[..., 1], axis=1)[:, None]
     hidden = np.where(seen[..., None], poses, 0)
     for way in ("body", "middle"):
-        settings = Config(missing=way)
-        placed = prepare(hidden, seen.astype(np.float32), skeleton, skeleton, settings)[0]
+        placed = prepare(hidden, seen.astype(np.float32), skeleton, skeleton, way)[0]
         error = (np.linalg.norm(placed - poses, axis=2) / height)[~seen]
         print(f"{way}: median {np.median(error):.1%}, mean {error.mean():.1%} of the height")

@@ -17,6 +17,7 @@ import numpy as np
 from stepvad.config import Config
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.windows.runs import cut_in_pieces
+from stepvad.windows.views import ViewSettings
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 from studies import pictures
@@ -40,7 +41,7 @@ def class_squares(data: Dataset, config: Config) -> dict[str, tuple[int, np.ndar
     space, footage = pictures.fit_space(data, config)
     squares: dict[str, tuple[int, np.ndarray]] = defaultdict(lambda: (0, np.zeros(config.K)))
     for clip, labels in data.test_clips():
-        for index, _ in cut_in_pieces(clip, config, footage.skeleton):
+        for index, _ in cut_in_pieces(clip, [ViewSettings(config)], footage.skeleton):
             for windows in index.batches(4096):
                 z2 = space.project(windows.x)[:, : config.K].astype(float) ** 2
                 for name, frames in {**labels.classes, "normal": ~labels.abnormal}.items():

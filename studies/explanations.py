@@ -28,7 +28,7 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.windows.body import place
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
+from stepvad.windows.values import CompletedWindows, Windows
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 from studies.limbs import Moved, move_limb
@@ -70,7 +70,7 @@ def draw(
     found: list[tuple[Windows, NDArray[np.float32]]] = []
     each = -(-n // len(clips))
     for clip, chosen in clips:
-        index, _ = cut(clip, detector.config, detector.skeleton)
+        index, _ = cut(clip, detector.view_settings, detector.skeleton)
         rows = np.flatnonzero(chosen[index.frame])
         rows = rng.choice(rows, min(each, len(rows)), replace=False)
         keypoints = index.keypoints[index.start[rows][:, None] + np.arange(detector.config.T)]
@@ -139,7 +139,11 @@ def limbs(detector: Detector, normal: Drawn, n: int, rng: np.random.Generator) -
         cases = [move_limb(normal.keypoints[row], skeleton, rng) for row in rows]
         keypoints = np.stack([case.keypoints for case in cases])
         ones = np.ones((len(cases), config.T), dtype=np.float32)
-        windows = Windows.of(keypoints, ones, rows, rows, config)
+        completed = CompletedWindows(
+            *(keypoints, ones, rows, rows),
+            *(np.full(len(cases), config.T), np.ones(ones.shape, np.bool_)),
+        )
+        windows = Windows.completed(completed, detector.view_settings)
         seen = highest_energies(detector, space.project(windows.x)) > ghosts.NORMAL_RANGE
         for case, x, is_seen in zip(cases, windows.x, seen, strict=True):
             tried.setdefault(case.kind, []).append(bool(is_seen))

@@ -14,12 +14,11 @@ import typer
 from stepvad.cli.extract import NetworkOptions, VideoJobs
 from stepvad.cli.options import Threads, grouped
 from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
-from stepvad.config import Config
+from stepvad.config import Config, ViewKind
 from stepvad.errors import StepvadError
 from stepvad.files import replacing
 
 if TYPE_CHECKING:
-    from stepvad.config import View
     from stepvad.site.intake.recordings import ExtractionSettings
     from studies.chain.alerts import ClipResult
     from studies.chain.footageset import FootageSet
@@ -96,7 +95,7 @@ class ChainOptions:
         words = [] if self.views is None else [word.strip() for word in self.views.split(",")]
         return ChainSettings(
             config=config,
-            views=tuple(cast("list[View]", words)),
+            views=tuple(cast("list[ViewKind]", words)),
             alerts_per_hour=self.alerts_per_hour,
             within_s=self.within,
         )
@@ -199,7 +198,7 @@ def _show(
         "name": chosen.name,
         "note": chosen.note,
         "views": settings.views,
-        "config": settings.config.facts(),
+        "config": asdict(settings.config),
         "within_s": settings.within_s,
         "alerts_per_hour": settings.alerts_per_hour,
         "summary": asdict(whole),

@@ -42,6 +42,7 @@ from stepvad.poses import Clip, Track
 from stepvad.report.plots import draw_timeline
 from stepvad.skeletons import Skeleton
 from stepvad.windows.runs import WindowIndex
+from stepvad.windows.views import ViewSettings
 from studies import fits
 from studies.plots.curves import AxisLabels, Series, draw_curves
 from studies.plots.looks import OTHERS, LineStyle
@@ -123,7 +124,9 @@ def reconstruction(given: Namespace) -> None:
     config, dataset = Config(T=T), open_dataset(given.data)
     with progress_bars() as report:
         space, train = fit_space(dataset, config, report)
-        test = Footage.read((clip for clip, _ in dataset.test_clips()), config, train.skeleton)
+        test = Footage.read(
+            (clip for clip, _ in dataset.test_clips()), ViewSettings(config), train.skeleton
+        )
         windows = (windows.x for windows in test.batches("errors", report))
         errors = reconstruction_errors(space, windows, NOISES, seed=given.seed)
     _draw_errors(errors, NOISES, output, f"{dataset.name}, T = {T}")
@@ -204,10 +207,10 @@ class PicturedWindow:
 
 def fit_space(dataset: Dataset, config: Config, report: Report = silent) -> tuple[PCSpace, Footage]:
     """The whitened PC-space of the training windows with all components, and the footage."""
-    footage = Footage.read(dataset.train_clips(), config)
+    footage = Footage.read(dataset.train_clips(), ViewSettings(config))
     D = 2 * footage.skeleton.V * config.T
     rows = (w.x.reshape(len(w), D) for w in footage.batches("components", report))
-    return PCSpace.fit(Moments.of(rows, D), None), footage
+    return PCSpace.fit(Moments.measure(rows, D), None), footage
 
 
 def narrowed(space: PCSpace, K: int) -> PCSpace:
@@ -223,7 +226,7 @@ def narrowed(space: PCSpace, K: int) -> PCSpace:
 def normal_footage(dataset: Dataset, config: Config, skeleton: Skeleton) -> Footage:
     """The normal frames of all test clips, a source of people not used in the fit."""
     normal = (normal_part(clip, labels) for clip, labels in dataset.test_clips())
-    return Footage.read(normal, config, skeleton)
+    return Footage.read(normal, ViewSettings(config), skeleton)
 
 
 def normal_part(clip: Clip, labels: FrameLabels) -> Clip:
@@ -242,7 +245,7 @@ def ways(index: WindowIndex, skeleton: Skeleton) -> NDArray[np.float64]:
 
     Measured at the middle of the hips, or of all joints if the skeleton has no hips.
     """
-    T = index.config.T
+    T = index.sampling.T
     hips = [v for v, name in enumerate(skeleton.joints) if name.endswith("_hip")]
     centre = index.keypoints[:, hips or slice(None)].mean(axis=1, dtype=np.float64)  # (n, 2)
     tall = np.ptp(index.keypoints[..., 1], axis=1).astype(np.float64)
@@ -259,7 +262,7 @@ def choose_people(
     Both are chosen from the more confident half of all windows.
     """
     way = ways(index, skeleton)
-    confidence = index.confidence[index.start[:, None] + np.arange(index.config.T)].mean(axis=1)
+    confidence = index.confidence[index.start[:, None] + np.arange(index.sampling.T)].mean(axis=1)
     sure = np.flatnonzero(confidence >= np.median(confidence))
     return _most_usual(index, way, sure, STATIC, space), _most_usual(
         index, way, sure, MOVING, space

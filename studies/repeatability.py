@@ -47,17 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tell(f"{name}, {what}", scores[0], other, given.until, first.rate())
 
 
-def detectors(width: int, components: int, fps: float) -> dict[str, Config]:
+def detectors(width: int, components: int, fps: float) -> dict[str, Config | tuple[Config, ...]]:
     """The detectors to compare."""
     base = replace(Config.short(), width=width, K=components, max_steps=400)
-    several = {
-        f"views {','.join(kinds)}": base.with_views(kinds, fps)
+    several: dict[str, Config | tuple[Config, ...]] = {
+        f"views {','.join(kinds)}": base.per_view(kinds, fps)
         for kinds in (("pose",), ("pose", "motion"), ("pose", "motion", "place"))
     }
     return {"one view, T = 12": base, "one view, T = 24": replace(base, T=24), **several}
 
 
-def scored(clip: Clip, config: Config, until: int) -> NDArray[np.floating]:
+def scored(clip: Clip, config: Config | Sequence[Config], until: int) -> NDArray[np.floating]:
     """Scores of the frames after those that a detector is fitted on."""
     scores = Detector.fit([between(clip, 0, until)], config).score(between(clip, until, 2**31))
     return fill_uncovered([scores.frames])[0][until:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +100,7 @@ def _score(
 ) -> tuple[NDArray[np.float32], float, float]:
     """Scores of all windows, AUROC over all frames, and the seconds that both took."""
     started = time.perf_counter()
-    clips = protocol.score_clips(replace(detector, runtime=engine), dataset, report=report)
+    clips = protocol.score_clips(detector.with_engine(engine), dataset, report=report)
     frames = protocol.frame_scores(clips, dataset, protocol.FrameView(smoothed=False))
     A = np.concatenate([clip.scores.A for clip in clips])
     return A, frames.measure("auroc"), time.perf_counter() - started

@@ -40,8 +40,8 @@ from stepvad.evaluation.walkers import make_clips
 from stepvad.files import replacing, temporary_directory
 from stepvad.model.engines import Engine, available, import_onnxruntime, import_openvino
 from stepvad.model.folded import Folded
-from stepvad.model.modelfile import Model
 from stepvad.model.scoring import anomaly_score, standardise_energies
+from stepvad.model.views import View
 from stepvad.report import plots
 from stepvad.windows.body import standardise
 from stepvad.windows.runs import cut
@@ -315,7 +315,7 @@ class TimedSubject:
             case "engine":
                 return _scoring(detector, x, detector.network.energies)
             case "naive":
-                return _scoring(detector, x, naive_energies(detector.model))
+                return _scoring(detector, x, naive_energies(detector.views[0]))
             case "bare":
                 return _products(detector, len(x))
 
@@ -334,7 +334,7 @@ def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
     detector = Detector.load(model, runtime="numpy")
     parts = []
     for clip, _ in make_clips(CLIPS, seed=0, anomalies=True):
-        index, _ = cut(clip, detector.config, detector.skeleton)
+        index, _ = cut(clip, detector.view_settings, detector.skeleton)
         poses = index.start[:, None] + np.arange(detector.config.T)
         parts.append(index.keypoints[poses].transpose(0, 3, 2, 1))
     found = np.concatenate(parts)
@@ -345,13 +345,13 @@ def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
 def _scoring(
     detector: Detector, x: NDArray[np.float32], energies: Energies
 ) -> Callable[[], ScoreArray]:
-    model = detector.model
+    config, model = detector.config, detector.model
 
     def run() -> ScoreArray:
-        standardised, _ = standardise(x, model.config)
+        standardised, _ = standardise(x, config)
         E = energies(model.space.project(standardised))
         E = standardise_energies(E, model.E_mean, model.E_var)
-        return anomaly_score(E, 1.0, model.config.aggregation)
+        return anomaly_score(E, 1.0, config.aggregation)
 
     return run
 
@@ -518,16 +518,16 @@ def _resident_mb(name: str) -> float:
     return int(kilobytes) / 1000
 
 
-def naive_energies(model: Model) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+def naive_energies(view: View) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
     """f_θ(π(x), σ_i), `(N, L)`: every window as L rows through the trained network."""
     import torch
 
     from stepvad.model.energy import Energy
 
     torch.set_flush_denormal(True)
-    f = Energy(model.config)
-    f.load_state_dict({name: torch.from_numpy(value) for name, value in model.weights.items()})
-    sigmas = torch.tensor(model.config.sigmas, dtype=torch.float32)[:, None]
+    f = Energy(view.config)
+    f.load_state_dict({name: torch.from_numpy(value) for name, value in view.model.weights.items()})
+    sigmas = torch.tensor(view.config.sigmas, dtype=torch.float32)[:, None]
 
     @torch.inference_mode()
     def energies(pi_x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from stepvad.evaluation.datasets import open_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Clip, Track
+from stepvad.windows.views import ViewSettings
 
 CONFIDENCE_BINS = 10
 """Bins of the histogram of confidence, from 0 to 1."""
@@ -80,7 +81,10 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
     bins = np.histogram(confidence, bins=CONFIDENCE_BINS, range=(0, 1))[0]
     lengths = [len(track) for track in tracks] or [0]
     config = Config(T=window, K=1)
-    ends = [windows.cut(c, config, skeletons.modelled(c.skeleton))[0].frame for c, _ in seen]
+    ends = [
+        windows.cut(c, [ViewSettings(config)], skeletons.modelled(c.skeleton))[0].frame
+        for c, _ in seen
+    ]
     now, later = _neighbours(tracks)
     low, middle, high = np.quantile(lengths, [0.1, 0.5, 0.9]).tolist()
     return Statistics(

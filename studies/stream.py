@@ -15,7 +15,6 @@ import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     config = Config(width=64, max_steps=20, ema_warmup=True)
     clips = (clip for clip, _ in make_clips(4, seed=0))
-    detector = replace(Detector.fit(clips, config), threads=1)
+    detector = Detector.fit(clips, config).with_engine("auto", 1)
     print(f"{'cameras':>8}{'people':>8}{'stream, us':>12}{'scoring, us':>13}")
     for cameras, people in ((1, 1), (1, 5), (1, 50), (10, 5), (100, 5)):
         n_frames = min(FRAMES, given.frames)
@@ -68,7 +67,7 @@ class Timed(Detector):
 
 def reading(detector: Detector, cameras: int, people: int, n_frames: int) -> tuple[float, float]:
     """Seconds per person and frame outside the scoring and in it."""
-    timed = Timed(detector.model, detector.runtime, detector.threads)
+    timed = Timed(detector.views, detector.skeleton, detector.origin)
     frames = [[*street(people, n_frames, seed)] for seed in range(cameras)]
     streams = [Stream(timed) for _ in frames]
     started, Timed.seconds = time.perf_counter(), 0.0

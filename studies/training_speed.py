@@ -23,6 +23,7 @@ from stepvad.evaluation.walkers import make
 from stepvad.model import dsm
 from stepvad.model.footage import Footage, Projected, fit_space
 from stepvad.model.training import TrainingState, ema_decay, fastest_gradient, update_ema
+from stepvad.windows.views import ViewSettings
 
 WARM_UP = 40
 """Steps before the first that counts: trained weights make denormals, fresh ones do not."""
@@ -37,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     torch.set_flush_denormal(True)
     config = Config(width=given.width)
-    footage = Footage.read(make(seed=0, train_clips=8, test_clips=0).train_clips(), config)
-    windows = Projected.of(footage, fit_space([footage], config), config)
+    footage = Footage.read(
+        make(seed=0, train_clips=8, test_clips=0).train_clips(), ViewSettings(config)
+    )
+    windows = Projected.from_footage(footage, fit_space([footage], config), config)
     rows = np.random.default_rng(0).integers(len(footage), size=config.batch_size)
     ways = {
         "autograd twice, float32": step(config, windows, rows, None),

@@ -27,6 +27,7 @@ from stepvad.evaluation.experiment import RATED_EVERY, validation_auroc
 from stepvad.evaluation.protocol import frame_scores, score_clips
 from stepvad.model.footage import BATCH, Footage
 from stepvad.model.pcspace import Moments
+from stepvad.windows.views import ViewSettings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -71,7 +72,10 @@ def _rated_epochs(dataset: Dataset, config: Config) -> list[RatedEpoch]:
     """Train, and rate every epoch both ways."""
     clips = [*dataset.train_clips()]
     chosen_on = dataset if dataset.validation is None else dataset.validation()
-    by_sample, footage = validation_auroc(chosen_on), Footage.read(iter(clips), config)
+    by_sample, footage = (
+        validation_auroc(chosen_on),
+        Footage.read(iter(clips), ViewSettings(config)),
+    )
     every = np.arange(len(footage))
     some = np.linspace(0, len(footage), min(len(footage), RATED_WINDOWS), endpoint=False)
     rows: list[RatedEpoch] = []
@@ -101,8 +105,10 @@ def _rated_epochs(dataset: Dataset, config: Config) -> list[RatedEpoch]:
 
 def _with_statistics(detector: Detector, footage: Footage, rows: NDArray[np.int64]) -> Detector:
     """The detector with the statistics of these training windows."""
+    (view,) = detector.views
     batches = (rows[i : i + BATCH] for i in range(0, len(rows), BATCH))
-    energies = (detector.energies(footage.index.windows(batch)) for batch in batches)
-    moments = Moments.of(energies, detector.config.L)
+    energies = (view.energies(footage.index.windows(batch)) for batch in batches)
+    moments = Moments.measure(energies, detector.config.L)
     spread = moments.covariance.diagonal().copy()
-    return replace(detector, model=replace(detector.model, E_mean=moments.mean, E_var=spread))
+    model = replace(view.model, E_mean=moments.mean, E_var=spread)
+    return replace(detector, views=(replace(view, model=model),))

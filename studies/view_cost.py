@@ -37,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     clips = [clip for clip, _ in make_clips(8, seed=0, seconds=20.0)]
     quick = replace(Config.footage(), max_steps=20)
     one = Detector.fit(clips, quick)
-    several = Detector.fit(clips, quick.with_views(("pose", "motion", "place"), FPS))
+    several = Detector.fit(clips, quick.per_view(("pose", "motion", "place"), FPS))
     print(f"{'':34}{'one view, us':>14}{'views, us':>12}{'ratio':>8}")
     for runtime in RUNTIMES:
-        pair = [Detector(d.model, runtime, threads=1) for d in (one, several)]
+        pair = [d.with_engine(runtime, 1) for d in (one, several)]
         compare(f"clips, {runtime}", *[lambda d=d: whole(d, clips) for d in pair])
-    pair = [replace(d, threads=1) for d in (one, several)]
+    pair = [d.with_engine("auto", 1) for d in (one, several)]
     for people in PEOPLE:
         frames = crowd(clips, people)
         compare(f"live, {people} people", *[lambda d=d, f=frames: live(d, f) for d in pair])

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from stepvad import executors
 from stepvad.cli.terminal import print_table, progress_bars, say, strict_json, write_table
-from stepvad.config import Compute, Config, Method, View
+from stepvad.config import Compute, Config, Method, ViewKind
 from stepvad.detector import Detector, rank_scores
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import comparison, custom, protocol
@@ -48,6 +48,7 @@ from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.footage import BATCH, hold_out
 from stepvad.model.scoring import Scores
+from stepvad.model.views import View
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut_in_pieces
 from studies import fits
@@ -65,7 +66,7 @@ FOOTAGE = {"held-out": "held out", "test": "test clips"}
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = fits.parser_of(__doc__)
     fits.add_sweep(parser)
-    parser.add_argument("--views", type=fits.listed(str), default=get_args(View))
+    parser.add_argument("--views", type=fits.listed(str), default=get_args(ViewKind))
     parser.add_argument("--densities", type=fits.listed(str), default=("step",))
     parser.add_argument("--fps", type=float, help="rate of clips that do not state one")
     parser.add_argument("--T", type=int, default=12, help="frames in a window of the paper")
@@ -149,7 +150,7 @@ class ViewScope:
     base: Config
     """Settings of the paper's detector; views take their own lengths and widths."""
     seeds: tuple[int, ...]
-    views: tuple[View, ...] = get_args(View)
+    views: tuple[ViewKind, ...] = get_args(ViewKind)
     densities: tuple[Density, ...] = ("step",)
     data: tuple[Path | str, ...]
     split: Split = "full"
@@ -164,7 +165,7 @@ class ViewScope:
                 f"densities: expected step, optionally with knn or gmm, got "
                 f"{', '.join(self.densities)}"
             )
-        self.base.with_views(self.views, 25.0)  # raises if they are not views
+        self.base.per_view(self.views, 25.0)  # raises if they are not views
 
     def fits(self) -> list[ViewFit]:
         """All fits; those with another density come last, because they need the fitted views."""
@@ -432,12 +433,12 @@ class ViewFit:
     what: Literal["step", "knn", "views", "trivial"]
     config: Config
     """Settings of the paper's detector, with the seed."""
-    views: tuple[View, ...] = field(default=())
+    views: tuple[ViewKind, ...] = field(default=())
     density: Density = "step"
 
     def file(self, place: ViewPlace, digest: str, suffix: str = ".parquet") -> Path:
         """Its result on data with this digest, by this code and its settings of views."""
-        told = (self.what, self.config.facts(), self._views(), self.density)
+        told = (self.what, asdict(self.config), self._views(), self.density)
         words = json.dumps(["views", *told, digest, code_version()], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()[:20] + self._engine(place.compute)
         return place.results / f"{name}{suffix}"
@@ -451,7 +452,7 @@ class ViewFit:
     def _views(self) -> list[dict[str, object]]:
         """Settings of the views at a slow and at a fast camera."""
         rates = (10.0, 50.0) if self.views else ()
-        return [self.config.with_views(self.views, rate).facts() for rate in rates]
+        return [asdict(one) for rate in rates for one in self.config.per_view(self.views, rate)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +477,7 @@ def run_view_fit(task: ViewTask) -> int:
         )
     ]
     facts = {
-        "config": task.fit.config.facts(),
+        "config": asdict(task.fit.config),
         "columns": columns,
         "data": task.digest,
         "seconds": time.monotonic() - started,
@@ -509,7 +510,7 @@ def _scorer(task: ViewTask, division: Division) -> tuple[Callable[[Clip], Scores
         fitted: Fitted = experiment.fit(dataset, compute=task.place.compute)
         return fitted.score, []
     detector = _joined(task, dataset)
-    columns = [part.config.view_name for part in detector.parts]
+    columns = [view.config.view_name for view in detector.views]
     clips = [*dataset.train_clips()]
     return with_density(detector, fit.density, clips, seed=fit.config.seed).score, columns
 
@@ -583,23 +584,21 @@ def with_density(
     The density learns from the clips that the energy model learned from, and is standardised and
     ranked on those that were held out from it.
     """
-    if not detector.parts:
+    if len(detector.views) == 1:
         raise ConfigError("densities: expected a detector with several views, got one view")
     if density == "step":
         return detector
     learned, ranked = hold_out(clips)
-    parts = []
-    for number, part in enumerate(detector.parts):
-        report(Progress("densities", number, len(detector.parts), part.config.view_name))
+    views = []
+    for number, view in enumerate(detector.views):
+        report(Progress("densities", number, len(detector.views), view.config.view_name))
+        part = replace(detector, views=(view,))
         own, unseen = (_points(part, some) for some in (learned, ranked))
-        parts.append(_replaced(part, _fitted(density, own, seed), unseen))
-    report(Progress("densities", len(parts), len(parts)))
-    rankings = [rank_scores(part, ranked) for part in parts]
-    views = zip(detector.model.views, rankings, strict=True)
-    model = replace(
-        detector.model, views=tuple(replace(view, surprise=ranking) for view, ranking in views)
-    )
-    return _with(detector, parts=tuple(parts), model=model)
+        other = _replaced(view, _fitted(density, own, seed), unseen)
+        surprise = rank_scores(replace(part, views=(other,)), ranked)
+        views.append(_with(other, surprise=surprise))
+    report(Progress("densities", len(views), len(views)))
+    return replace(detector, views=tuple(views))
 
 
 def _fitted(density: Density, points: NDArray[np.float32], seed: int) -> Energies:
@@ -614,24 +613,23 @@ def _points(part: Detector, clips: Sequence[Clip]) -> NDArray[np.float32]:
     points = [
         part.model.space.project(windows.x)
         for clip in clips
-        for index, _ in cut_in_pieces(clip, part.config, part.skeleton)
+        for index, _ in cut_in_pieces(clip, part.view_settings, part.skeleton)
         for windows in index.batches(BATCH)
     ]
     return np.concatenate([np.empty((0, part.config.K), np.float32), *points])
 
 
-def _replaced(part: Detector, of: Energies, unseen: NDArray[np.float32]) -> Detector:
+def _replaced(view: View, of: Energies, unseen: NDArray[np.float32]) -> View:
     """A view with another density, its energies standardised on unseen points."""
-    energies, scales = of(unseen).astype(np.float64), part.config.L
+    energies, scales = of(unseen).astype(np.float64), view.config.L
     mean, var = (np.full(scales, one) for one in (energies.mean(), max(energies.var(), 1e-12)))
-    return _with(
-        part, network=_Network(of, scales), model=replace(part.model, E_mean=mean, E_var=var)
-    )
+    model = replace(view.model, E_mean=mean, E_var=var)
+    return _with(view, network=_Network(of, scales), model=model)
 
 
-def _with(detector: Detector, **changes: object) -> Detector:
-    """A copy with other attributes, also those that a detector makes for itself."""
-    other = copy.copy(detector)
+def _with(view: View, **changes: object) -> View:
+    """A copy with other attributes, also those that a view makes for itself."""
+    other = copy.copy(view)
     for name, value in changes.items():
         object.__setattr__(other, name, value)
     return other

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.errors import ConfigError
 
 INF, NAN = math.inf, math.nan
@@ -23,8 +23,8 @@ def test_the_defaults_are_the_papers() -> None:
     assert (paper.learning_rate, paper.final_rate) == (2e-4, 0.5)
     assert (paper.beta_1, paper.beta_2, paper.weight_decay) == (0.5, 0.9, 1e-2)
     assert (paper.ema_decay, paper.ema_warmup) == (0.999, False)
-    assert not paper.drop_last_window
-    assert (paper.whiten, paper.confidence, paper.aggregation) == (True, True, "max")
+    assert not paper.reference.drop_last_window
+    assert (paper.reference.whitening, paper.confidence, paper.aggregation) == (1, True, "max")
 
 
 def test_the_noise_scales_are_ten_geometric_steps_from_a_tenth_to_one() -> None:
@@ -67,7 +67,7 @@ def test_settings_are_frozen_and_have_names() -> None:
         ),
         *(
             ({name: bad}, f"{name}: expected zero or positive, got {bad}")
-            for name in ("spread_floor", "block_jitter", "weight_decay")
+            for name in ("weight_decay",)
             for bad in (-0.1, INF, NAN)
         ),
         *(
@@ -111,10 +111,29 @@ def test_settings_that_no_model_can_have_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"spread_floor": -0.1}, "spread_floor: expected zero or positive, got -0.1"),
+        ({"block_jitter": INF}, "block_jitter: expected zero or positive, got inf"),
+        ({"smooth": 1.0}, "smooth: expected at least 0 and below 1, got 1.0"),
+        ({"whitening": 1.5}, "whitening: expected at least 0 and at most 1, got 1.5"),
+        ({"projection": "ica"}, "projection: expected 'pca' or 'raw', got 'ica'"),
+        ({"drop_last_window": 1}, "drop_last_window: expected bool, got 1"),
+    ],
+)
+def test_settings_that_no_study_can_have_are_refused(
+    settings: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        Reference(**settings)
+    assert str(error.value) == expected
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {"T": 1, "K": 1, "L": 1, "blocks": 1, "width": 1},
-        {"beta_1": 0.0, "ema_decay": 0.0, "weight_decay": 0.0, "spread_floor": 0.0},
+        {"beta_1": 0.0, "ema_decay": 0.0, "weight_decay": 0.0},
         {"final_rate": 1.0, "patience": 1, "max_steps": 1},
         {"seed": 2**63 - 1},
         {"aggregation": 9},
@@ -132,7 +151,7 @@ def test_settings_at_the_edge_are_allowed(settings: dict[str, Any]) -> None:
         ({"T": 2.5}, "T: expected int, got 2.5"),
         ({"T": "12"}, "T: expected int, got '12'"),
         ({"K": True}, "K: expected int, got True"),
-        ({"whiten": 1}, "whiten: expected bool, got 1"),
+        ({"clock": 1}, "clock: expected bool, got 1"),
         ({"sigma_low": None}, "sigma_low: expected float or int, got None"),
         ({"patience": 0.5}, "patience: expected int or None, got 0.5"),
         ({"aggregation": True}, "aggregation: expected str or int, got True"),

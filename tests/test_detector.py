@@ -10,13 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad import Clip, Config, Detector, Track
-from stepvad.config import Compute, Runtime
+from stepvad.config import Compute, Reference, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import STEP18, Skeleton, of_size
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
+from tests.tracks import with_config
 
 CONFIG = Config(T=4, K=8, width=24, sigma_width=8, blocks=2, L=5, max_steps=30, ema_warmup=True)
 
@@ -167,8 +169,8 @@ def test_two_fits_of_one_seed_are_one_file(walkers: list[Clip], tmp_path: Path) 
         Detector.fit(iter(walkers), CONFIG).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     moved = clip_of(np.random.default_rng(0).uniform(0, 99, (90, 17, 2)))
-    other = Detector.fit([*walkers, moved], CONFIG).model.origin
-    assert other.data_sha256 != Detector.load(tmp_path / "a").model.origin.data_sha256
+    other = Detector.fit([*walkers, moved], CONFIG).origin
+    assert other.data_sha256 != Detector.load(tmp_path / "a").origin.data_sha256
     assert other.clips == len(walkers) + 1
 
 
@@ -228,7 +230,7 @@ def test_a_detector_scores_by_its_own_aggregation(detector: Detector, walkers: l
     E, c = detector.score(walkers[0]).windows.E, detector.score(walkers[0]).windows.c
     summed, single = (replace(detector.config, aggregation=a) for a in ("sum", 2))
     for config, expected in ((summed, E.sum(axis=1)), (single, E[:, 2])):
-        other = Detector(replace(detector.model, config=config))
+        other = with_config(detector, config)
         np.testing.assert_allclose(other.score(walkers[0]).A, c * expected, rtol=1e-5, atol=1e-6)
 
 
@@ -236,7 +238,9 @@ def test_a_detector_scores_by_its_own_aggregation(detector: Detector, walkers: l
 def test_a_loaded_detector_scores_to_the_bit_like_the_fitted_one(
     walkers: list[Clip], tmp_path: Path, whiten: bool
 ) -> None:
-    fitted = Detector.fit(walkers[:2], replace(CONFIG, whiten=whiten, max_steps=3))
+    fitted = Detector.fit(
+        walkers[:2], replace(CONFIG, reference=Reference(whitening=float(whiten)), max_steps=3)
+    )
     assert isinstance(fitted.model.space, PCSpace)
     scale = fitted.model.space.scale
     assert (scale == 1).all() == (not whiten)
@@ -252,7 +256,7 @@ def test_an_empty_clip_does_not_decide_the_skeleton(walkers: list[Clip]) -> None
     empty = Clip("nobody", None, 9, (), of_size(4))
     detector = Detector.fit([empty, *walkers], replace(CONFIG, max_steps=1))
     assert detector.skeleton == STEP18
-    assert detector.model.origin.clips == 1 + len(walkers)
+    assert detector.origin.clips == 1 + len(walkers)
 
 
 def test_poses_without_any_confidence_are_refused_unless_it_is_switched_off() -> None:
@@ -322,7 +326,7 @@ def test_a_clip_that_does_not_fit_is_named(detector: Detector) -> None:
 def test_windows_cut_for_another_detector_are_refused(
     detector: Detector, walkers: list[Clip]
 ) -> None:
-    index, _ = cut(walkers[0], replace(CONFIG, T=5), STEP18)
+    index, _ = cut(walkers[0], [ViewSettings(replace(CONFIG, T=5))], STEP18)
     with pytest.raises(
         DataError, match=r"expected x of shape \(N, 2, 18, 4\), got \(3, 2, 18, 5\)"
     ):

@@ -28,8 +28,8 @@ from stepvad import sklearn as estimators
 from stepvad.cli import app
 from stepvad.evaluation import baselines, walkers
 from stepvad.model.folded import weight_shapes
-from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
-from stepvad.model.surprise import Surprise
+from stepvad.model.modelfile import NETWORK, Origin, sha256
+from stepvad.model.views import Model, Surprise
 from stepvad.site.intake import demo
 from stepvad.site.settings.file import load
 from stepvad.skeletons import COCO17, MEDIAPIPE33, STEP18
@@ -293,7 +293,7 @@ def test_the_page_on_model_files_names_everything_in_one() -> None:
     tensors = {re.sub(r"^blocks\.[0-9]+", "blocks.i", name) for name in weight_shapes(Config())}
     arrays = {"mu", "W_K", "Lambda_K", "E_mean", "E_var", NETWORK}
     keys = {field.name for kind in (Origin, Repairs) for field in fields(kind)}
-    metadata = {"format"} | {field.name for field in fields(Model)} - {"space", "weights"} - arrays
+    metadata = {"format", "views"} | {field.name for field in fields(Model)} - {"space", "weights"}
     metadata |= {field.name for field in fields(Surprise)}
     distances = {"method", "points", "k"}
     assert tensors | arrays | keys | metadata | distances <= page

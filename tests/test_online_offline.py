@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stepvad import Clip, Config, Detector, Pose, Stream, Track, WindowScores
+from stepvad.config import Reference
 from stepvad.errors import ConfigError, DataError
 from stepvad.skeletons import COCO17, of_size
 from stepvad.windows.runs import cut
@@ -86,7 +87,7 @@ def test_a_stream_cuts_the_same_windows_and_gives_the_same_scores(
     @given(clips(), st.booleans())
     def check(clip: Clip, twice: bool) -> None:
         detector = small_detector(T)
-        expected = cut(clip, detector.config, detector.skeleton)[0].windows(slice(None))
+        expected = cut(clip, detector.view_settings, detector.skeleton)[0].windows(slice(None))
         offline = detector.score(clip)
         cut_by_stream.clear()
         stream = Stream(detector, skeleton=clip.skeleton)
@@ -173,7 +174,7 @@ def test_a_stream_cannot_drop_the_last_window() -> None:
         rng.standard_normal((60, V, 2), dtype=np.float32),
         np.ones((60, V), np.float32),
     )
-    config = Config(T=2, K=2, width=4, L=2, max_steps=1, drop_last_window=True)
+    config = Config(T=2, K=2, width=4, L=2, max_steps=1, reference=Reference(drop_last_window=True))
     detector = Detector.fit([Clip("c", None, 60, (track,), of_size(V))], config)
     with pytest.raises(ConfigError, match="drop_last_window"):
         Stream(detector)

@@ -38,6 +38,7 @@ from stepvad.site.store.events import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate
 from tests.conftest import Command
+from tests.tracks import with_config
 
 SLOW = 10.0
 
@@ -169,7 +170,7 @@ def test_check_compares_the_rates_of_cameras_and_models(
         shutil.copy(file, tmp_path)
     detector = Detector.load(demo.MODEL)
     config = replace(detector.config, **changes)  # type: ignore[arg-type]  # Config checks
-    replace(detector, model=replace(detector.model, config=config)).save(tmp_path / "m.safetensors")
+    with_config(detector, config).save(tmp_path / "m.safetensors")
     text = 'model = "m.safetensors"\n[[cameras]]\nname = "door"\nrate = 5\nthreshold = 3\n'
     (tmp_path / "site.toml").write_text(text + 'url = "rtsp://10.0.0.2/a"\n')
     lines = check(load(tmp_path / "site.toml"))

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
-from stepvad.model.modelfile import Model
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
 from stepvad.skeletons import STEP18, of_size
@@ -22,6 +21,8 @@ from stepvad.stream import Stream, update_all, update_each
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
+from tests.tracks import that_cuts
 
 V = 3
 SKELETON = of_size(V)
@@ -100,7 +101,7 @@ def test_a_stream_cuts_the_bits_of_the_finished_clip_also_from_awkward_values(
     @settings(max_examples=60)
     @given(edge_clips())
     def check(clip: Clip) -> None:
-        index, counts = cut(clip, detectors[T].config, SKELETON)
+        index, counts = cut(clip, [ViewSettings(detectors[T].config)], SKELETON)
         cut_by_stream.clear()
         stream = Stream(detectors[T], skeleton=SKELETON)
         for frame, poses in poses_of(clip):  # frames without anybody need not be fed
@@ -184,8 +185,8 @@ def test_a_refused_frame_leaves_the_stream_as_it_was(detectors: dict[int, Detect
 
 
 def test_a_stream_cannot_know_which_window_is_the_last(detectors: dict[int, Detector]) -> None:
-    model: Model = detectors[4].model
-    dropping = Detector(replace(model, config=replace(model.config, drop_last_window=True)))
+    config = replace(detectors[4].config, reference=Reference(drop_last_window=True))
+    dropping = that_cuts([config], SKELETON)
     with pytest.raises(ConfigError, match="drop_last_window") as error:
         Stream(dropping, skeleton=SKELETON)
     assert error.value.hint
@@ -201,7 +202,7 @@ def test_coco_poses_stream_into_a_model_of_18_joints(
     cut_by_stream.clear()
     stream = Stream(detector)
     parts = [stream.update(frame, poses) for frame, poses in poses_of(walkers[0])]
-    index, counts = cut(walkers[0], config, STEP18)
+    index, counts = cut(walkers[0], [ViewSettings(config)], STEP18)
     assert_same_bits(cut_by_stream, index.windows(slice(None)))
     online = WindowScores.join(parts, L=3)
     order = np.lexsort((online.frame, online.track_id))

@@ -14,14 +14,14 @@ import pytest
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
 from stepvad.config import Config
-from stepvad.detector import Detector
+from stepvad.detector import NEW_PLACE, Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.drift import score_with_stats
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
-from stepvad.model.surprise import Surprise, SurpriseByAge
+from stepvad.model.views import Surprise, SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
 from stepvad.windows.live import WindowAssembler
@@ -39,42 +39,46 @@ def footage() -> list[Clip]:
 @pytest.fixture(scope="module")
 def several(footage: list[Clip]) -> Detector:
     """Poses of 25 and 8 frames, motion over both, and the place."""
-    return Detector.fit(footage, QUICK.with_views(("pose", "motion", "place"), 25.0))
+    return Detector.fit(footage, QUICK.per_view(("pose", "motion", "place"), 25.0))
+
+
+def alone(several: Detector) -> list[Detector]:
+    """A detector for each view."""
+    return [replace(several, views=(view,)) for view in several.views]
 
 
 def test_the_score_is_the_weighted_mean_of_the_views(
     several: Detector, footage: list[Clip]
 ) -> None:
-    windows = cut(footage[0], several.config, several.skeleton)[0].windows(slice(None))
+    windows = cut(footage[0], several.view_settings, several.skeleton)[0].windows(slice(None))
     scores = several.score_windows(windows)
-    shares = [view.share for view in several.config.views]
-    assert (scores.E.shape[1], shares) == (5, [0.5, 0.5, 0.5, 0.5, 1.0])
+    shares = [0.5, 0.5, 0.5, 0.5, 1.0]  # each kind counts the same
+    assert scores.E.shape[1] == several.columns == 5
     row = int(windows.views[0].rows[0])
     assert scores.A[row] == pytest.approx(np.average(scores.E[row], weights=shares), rel=1e-5)
     (young,) = np.flatnonzero(windows.frame == windows.frame.min())[:1]
     assert young not in windows.views[0].rows
     assert scores.E[young, [0, 2, 3, 4]].tolist() == [1, 1, 1, 1]  # what normal footage says
     assert scores.A[young] == pytest.approx((0.5 * scores.E[young, 1] + 2.5) / 3, rel=1e-5)
-    for number, part in enumerate(several.parts):
+    for number, part in enumerate(alone(several)):
         own = part.score_windows(windows.views[number].windows)
         ages = windows.views[number].windows.ages(part.config)
-        expected = several.model.views[number].surprise(own.A, ages)
+        expected = part.views[0].rarity(own.A, ages)
         if number == 4:
-            assert part.config.cap == pytest.approx(-np.log(0.01))
-            expected = np.minimum(expected, part.config.cap or 0)
+            assert pytest.approx(-np.log(0.01)) == NEW_PLACE
+            expected = np.minimum(expected, NEW_PLACE)
         np.testing.assert_array_equal(scores.E[windows.views[number].rows, number], expected)
 
 
 def test_a_new_place_counts_no_more_than_its_cap(several: Detector, footage: list[Clip]) -> None:
     elsewhere = [replace(one, keypoints=one.keypoints + 10_000) for one in footage[0].tracks]
     clip = replace(footage[0], tracks=tuple(elsewhere))
-    windows = cut(clip, several.config, several.skeleton)[0].windows(slice(None))
-    place, cap = windows.views[4], several.parts[4].config.cap
-    own = several.parts[4].score_windows(place.windows).A
-    uncapped = several.model.views[4].surprise(own, place.windows.ages(several.parts[4].config))
-    assert cap is not None
-    assert uncapped.min() > cap + 1
-    np.testing.assert_allclose(several.score_windows(windows).E[place.rows, 4], cap, rtol=1e-6)
+    windows = cut(clip, several.view_settings, several.skeleton)[0].windows(slice(None))
+    place, view = windows.views[4], several.views[4]
+    uncapped = view.rarity(view.score(place.windows)[1], place.windows.ages(view.config))
+    assert uncapped.min() > NEW_PLACE + 1
+    E = several.score_windows(windows).E[place.rows, 4]
+    np.testing.assert_allclose(E, NEW_PLACE, rtol=1e-6)
 
 
 def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
@@ -87,7 +91,7 @@ def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
     order = np.lexsort((expected.frame, expected.track_id))
     stream = Stream(detector, fps=25.0)
     online = [update_all([(stream, *frame)])[0] for frame in clip.by_frame()]
-    assembler = WindowAssembler(detector.config, detector.skeleton, 25.0)
+    assembler = WindowAssembler(detector.view_settings, detector.skeleton, 25.0)
     batched = []
     for frame, poses in clip.by_frame():
         keypoints = np.array([pose.keypoints for pose in poses]).reshape(-1, 17, 2)
@@ -120,7 +124,7 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
 ) -> None:
     several.save(tmp_path / "a.safetensors")
     read = Detector.load(tmp_path / "a.safetensors")
-    assert read.config == several.config
+    assert [one.config for one in read.views] == [one.config for one in several.views]
     assert read.score(footage[0]).A.tobytes() == several.score(footage[0]).A.tobytes()
     read.save(tmp_path / "b.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
@@ -133,6 +137,10 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
         ("view3.W_K", tensors["view3.W_K"][:, :2], "must be float32 of shape"),
         ("view3.usual", tensors["view3.usual"][:, ::-1], "must rise"),
         ("view2.usual", tensors["view2.usual"][:2], "must be float64 of shape"),
+        ("view2.pace.feet", tensors["view2.pace.feet"][::-1], "must rise"),
+        ("view2.pace.size", tensors["view2.pace.size"][:1], "must be float64 of shape"),
+        ("view3.pace.speed", 0 * tensors["view3.pace.speed"], "must be positive"),
+        ("view1.noise", -1 - tensors["view1.noise"], "must not be negative"),
     ):
         write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
         with pytest.raises(ModelFileError, match=words):
@@ -142,23 +150,23 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
     with pytest.raises(ModelFileError, match=r"'view2\.usual' is missing"):
         Detector.load(tmp_path / "c.safetensors")
     changed = json.loads(json.dumps(meta))
-    changed["config"]["views"][0]["width"] = 32
+    changed["views"].reverse()
     write_tensors(tensors, changed, tmp_path / "c.safetensors")
-    with pytest.raises(ModelFileError, match="first view has other settings"):
+    with pytest.raises(ModelFileError, match="the first is not the longest"):
         Detector.load(tmp_path / "c.safetensors")
 
 
 def test_surprise_is_the_logarithm_of_how_rare_a_score_is() -> None:
     rng = np.random.default_rng(0)
-    surprise = Surprise.of(rng.exponential(3.0, 100_000).astype(np.float32))
+    surprise = Surprise.measure(rng.exponential(3.0, 100_000).astype(np.float32))
     for score in (0.5, 3.0, 12.0, 60.0):  # p = exp(-score / 3), beyond the last level too
         assert surprise(np.array([score], np.float32))[0] == pytest.approx(score / 3, rel=0.06)
     new = surprise(rng.exponential(3.0, 10_000).astype(np.float32))
     assert new.mean() == pytest.approx(1.0, abs=0.05)  # -log p of normal footage has mean 1
     assert surprise(np.array([-5.0], np.float32))[0] == 0
     with pytest.raises(DataError, match="at least 200 windows of held-out footage, got 199"):
-        Surprise.of(np.zeros(199, np.float32))
-    constant = Surprise.of(np.zeros(200, np.float32))
+        Surprise.measure(np.zeros(199, np.float32))
+    constant = Surprise.measure(np.zeros(200, np.float32))
     assert np.isfinite(constant(np.array([0.0, 1.0], np.float32))).all()
 
 
@@ -166,16 +174,16 @@ def test_young_windows_are_ranked_among_young_ones() -> None:
     rng = np.random.default_rng(0)
     ages = rng.integers(2, 9, 70_000)
     A = (rng.exponential(1.0, len(ages)) * np.where(ages < 4, 10, 1)).astype(np.float32)
-    surprise = SurpriseByAge.of(A, ages, Config(T=8, least=2))
+    surprise = SurpriseByAge.measure(A, ages, Config(T=8, least=2))
     assert surprise.first == (2, 4, 8)
     same = np.array([3.0, 3.0, 3.0], np.float32)
     young, older, whole = surprise(same, np.array([3, 7, 8]))
     assert (young, older) == (pytest.approx(0.3, rel=0.1), pytest.approx(3.0, rel=0.1))
     assert whole == pytest.approx(3.0, rel=0.1)
     few = np.where(ages < 4, 8, ages)  # no window so young: the next older ones stand for them
-    assert SurpriseByAge.of(A, few, Config(T=8, least=2)).first == (4, 8)
+    assert SurpriseByAge.measure(A, few, Config(T=8, least=2)).first == (4, 8)
     with pytest.raises(DataError, match="got 5"):
-        SurpriseByAge.of(A[:5], ages[:5], Config(T=8, least=2))
+        SurpriseByAge.measure(A[:5], ages[:5], Config(T=8, least=2))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 13])
@@ -195,8 +203,9 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
     several: Detector, footage: list[Clip]
 ) -> None:
     learned, held = hold_out(footage)
-    part, surprise = several.parts[1], several.model.views[1].surprise
-    found = [cut(clip, part.config, part.skeleton)[0].windows(slice(None)) for clip in held]
+    part, surprise = alone(several)[1], several.views[1].surprise
+    assert surprise is not None
+    found = [cut(clip, part.view_settings, part.skeleton)[0].windows(slice(None)) for clip in held]
     unseen = np.concatenate([part.score_windows(windows).A for windows in found])
     ages = np.concatenate([windows.ages(part.config) for windows in found])
     assert surprise.first[-1] == part.config.T
@@ -206,11 +215,11 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
 
 
 def test_a_model_knows_how_fast_people_were(several: Detector, footage: list[Clip]) -> None:
-    usual = several.model.views[3].usual
+    usual = several.views[3].model.usual
     assert usual is not None
-    assert several.model.views[0].usual is several.model.views[4].usual is None
-    part = several.parts[3]
-    x = [cut(clip, part.config, part.skeleton)[0].windows(slice(None)).x for clip in footage]
+    assert several.views[0].model.usual is several.views[4].model.usual is None
+    part = alone(several)[3]
+    x = [cut(clip, part.view_settings, part.skeleton)[0].windows(slice(None)).x for clip in footage]
     velocity = np.concatenate(x)[:, :, 0, 0]  # of all clips, also those held out
     speed = np.linalg.norm(velocity.astype(np.float64), axis=1)
     np.testing.assert_allclose(usual[0], np.quantile(speed, [0, 0.01, 0.99, 1]), rtol=1e-5)
@@ -229,7 +238,7 @@ def test_what_needs_one_view_of_the_pose_says_so(
     with pytest.raises(ConfigError, match="export: expected a model of one view"):
         several.export(tmp_path / "model.onnx")
     with pytest.raises(ConfigError, match="fit: expected one view for validation, checkpoints"):
-        Detector.fit(footage, several.config, checkpoint=tmp_path / "x")
+        Detector.fit(footage, [one.config for one in several.views], checkpoint=tmp_path / "x")
     motion = Detector.fit(footage, replace(QUICK, view="motion"))
     assert motion.config.K == 4
     with pytest.raises(ConfigError, match="got motion"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-View = Literal["pose", "motion", "place"]
+ViewKind = Literal["pose", "motion", "place"]
 """What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
-Missing = Literal["body", "middle"]
-"""Where a joint goes that was not found: where the others say, or in their middle."""
+Joints = Literal["body", "middle", "weighed"]
+"""Where joints go that were not found, and those that are unsure."""
 Projection = Literal["pca", "raw"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
@@ -37,74 +37,78 @@ LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""
 LONG, SHORT = 24, 8
 """Poses that they have at least: the noise of fewer does not average out."""
-NEW_PLACE = -math.log(0.01)
-"""-log p of a place where nobody was: that of the rarest hundredth."""
 VIEW_WIDTH, SMALL_WIDTH = 256, 64
 """Hidden units for one pose of several, and for motion and place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Settings of one model: windows, PC-space, energy, noise scales, training and score.
-
-    The defaults are the paper's (Sec. 4.1, Implementation Details). A model file carries them.
-    """
-
-    T: int = 12
-    """Frames in a window."""
-    view: View = "pose"
-    """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
-    share: float = 1.0
-    """Weight of this view among the views of a detector."""
-    cap: float | None = None
-    """Largest -log p that this view may say; None for no limit."""
-    least: int | None = None
-    """Poses from which on a young track is seen, its first one repeated; None waits for T."""
-    views: tuple[Config, ...] = ()
-    """Settings of each view of a detector with several; T is then the longest of theirs."""
-    drop_last_window: bool = False
-    """Drop the last window of every track, as the reference loaders do."""
-    clock: bool = False
-    """Cut windows by the clock: footage of another frame rate is resampled to the model's."""
-    split_jumps: bool = False
-    """Begin a track again where its body jumps: it went over to somebody else."""
-    smooth: float = 0.0
-    """Share of the past in the running mean of a window's shapes; 0 takes poses as they are."""
-    fps: float | None = None
-    """Frames per second of a window; None takes the rate of the training clips."""
-    missing: Missing = "body"
-    """Place missing joints by the others with a model of the body, or at their mean (`middle`)."""
-    weigh_joints: bool = False
-    """Move joints towards where the body has them, the more the less sure they are."""
-    noise: tuple[float, ...] = ()
-    """Spread of joints by confidence, from unsure to sure, in extents of the body; measured on the
-    training clips if empty."""
-    pace: tuple[float, ...] = ()
-    """How fast people move at each place (`windows.pace`), which a motion is told in; measured on
-    the training clips if empty."""
-    spread_floor: float = 0.01
-    """Lower bound on a window's spread in y, as a fraction of its spread in x."""
+class Reference:
+    """What ablations and the authors' code do otherwise; the defaults are what the paper says."""
 
     projection: Projection = "pca"
     """How a window is projected to π(x); `raw` uses its coordinates unchanged (MULDE)."""
-    K: int = 48
-    """Principal components kept (Eq. 6); a fit on raw coordinates keeps all 2VT."""
-    whiten: bool = True
-    """Divide each component by its standard deviation (Eq. 6)."""
     whitening: float = 1.0
-    """How much of it is done: 0.5 divides by the square root of the deviation alone."""
-
-    network: Network = "modulated"
-    """`modulated` feeds σ to every block (Fig. 3); `vanilla` is a plain MLP with σ as an input."""
-    width: int = 1024
-    """Hidden units of every block (Fig. 3)."""
-    blocks: int = 4
-    """Residual blocks (Fig. 3)."""
-    sigma_width: int = 256
-    """Hidden units of a block's σ branch (Fig. 3)."""
+    """How much of it is done (Eq. 6): 0 is none, 0.5 divides by the root of the deviation alone."""
+    spread_floor: float = 0.01
+    """Lower bound on a window's spread in y, as a fraction of its spread in x."""
+    smooth: float = 0.0
+    """Share of the past in the running mean of a window's shapes; 0 takes poses as they are."""
+    drop_last_window: bool = False
+    """Drop the last window of every track, as the reference loaders do."""
     block_jitter: float = 0.0
     """Gaussian noise added before every block in training; the reference uses 0.1."""
 
+    def __post_init__(self) -> None:
+        """Reject invalid settings."""
+        _check_types(self)
+        _check(self, "whitening", 0 <= self.whitening <= 1, "at least 0 and at most 1")
+        _check(self, "smooth", 0 <= self.smooth < 1, "at least 0 and below 1")
+        for name in ("spread_floor", "block_jitter"):
+            _check(self, name, 0 <= getattr(self, name) < math.inf, "zero or positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of one view: windows, PC-space, energy, noise scales, training and score.
+
+    The defaults are the paper's (Sec. 4.1, Implementation Details). A model file carries them.
+
+    >>> Config(T=8, epochs=50).sigmas.round(2).tolist()
+    [0.1, 0.13, 0.17, 0.22, 0.28, 0.36, 0.46, 0.6, 0.77, 1.0]
+    """
+
+    # Windows (Sec. 3.1)
+    T: int = 12
+    """Frames in a window."""
+    view: ViewKind = "pose"
+    """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
+    least: int | None = None
+    """Poses from which on a young track has windows, its first one repeated; None waits for T."""
+    clock: bool = False
+    """Cut windows by the clock: footage of another frame rate is resampled to the model's."""
+    fps: float | None = None
+    """Frames per second of a window; None takes the rate of the training clips."""
+    split_jumps: bool = False
+    """Begin a track again where its body jumps: it went over to somebody else."""
+    joints: Joints = "body"
+    """Place missing joints where a body has them, or at the mean of the others (`middle`); with
+    `weighed`, also move found ones towards the body, the more the less sure they are."""
+
+    # Projection (Sec. 3.2, Eq. 6)
+    K: int = 48
+    """Principal components kept; a fit on raw coordinates keeps all 2VT."""
+
+    # Network (Sec. 3.4, Fig. 3)
+    network: Network = "modulated"
+    """`modulated` feeds σ to every block; `vanilla` is a plain MLP with σ as an input."""
+    width: int = 1024
+    """Hidden units of every block."""
+    blocks: int = 4
+    """Residual blocks."""
+    sigma_width: int = 256
+    """Hidden units of a block's σ branch."""
+
+    # Noise scales {σ_i} (Sec. 3.3)
     L: int = 10
     """Noise scales."""
     sigma_low: float = 0.1
@@ -112,6 +116,7 @@ class Config:
     sigma_high: float = 1.0
     """Largest noise scale."""
 
+    # Training (Sec. 4.1)
     epochs: int = 400
     """Passes over the training windows."""
     max_steps: int | None = None
@@ -137,68 +142,46 @@ class Config:
     seed: int = 0
     """Seed of weights, batches and noise."""
 
+    # Score (Eq. 7, Eq. 8)
     confidence: bool = True
-    """Weight loss and score by the pose confidence c(x) (Eq. 7, Eq. 8)."""
+    """Weight loss and score by the pose confidence c(x)."""
     aggregation: Aggregation = "max"
-    """How the L standardised energies become one score (Eq. 8); a number picks one scale."""
+    """How the L standardised energies become one score; a number picks one scale."""
+
+    # Everything that only a study changes
+    reference: Reference = field(default_factory=Reference)
+    """What ablations and the authors' code do otherwise."""
 
     def __post_init__(self) -> None:
         """Reject invalid settings."""
-        for name, kinds in TYPES.items():
-            value = getattr(self, name)
-            if type(value) not in kinds:
-                words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
-                raise ConfigError(f"{name}: expected {words}, got {value!r}")
-            if float in kinds and value is not None:
-                object.__setattr__(self, name, _as_float(name, value))
-        for name in COUNTS:
-            self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("learning_rate", "sigma_low", "share"):
-            self._check(name, 0 < getattr(self, name) < math.inf, "a positive number")
-        for name in ("beta_1", "beta_2", "ema_decay", "smooth"):
-            self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
-        for name in ("spread_floor", "block_jitter", "weight_decay"):
-            self._check(name, 0 <= getattr(self, name) < math.inf, "zero or positive")
-        self._check(
-            "views",
-            all(isinstance(view, Config) and not view.views for view in self.views)
-            and max((view.T for view in self.views), default=self.T) == self.T,
-            f"settings without views of their own, the longest of T = {self.T} frames",
-        )
-        self._check(
-            "noise",
-            all(type(spread) is float and 0 <= spread < math.inf for spread in self.noise)
-            and (self.weigh_joints or not self.noise),
-            "spreads of joints, if they are weighed",
-        )
-        self._check(
-            "pace",
-            all(type(number) is float and math.isfinite(number) for number in self.pace)
-            and (self.view == "motion" or not self.pace),
-            "finite numbers, for a motion",
-        )
-        self._check("cap", self.cap is None or 0 < self.cap < math.inf, "above 0, or None")
-        self._check("least", self.least is None or 1 <= self.least <= self.T, "1 to T, or None")
-        self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
-        self._check("whitening", 0 < self.whitening <= 1, "above 0 and at most 1")
-        self._check("final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
+        _check_types(self)
+        for name in ("T", "K", "width", "blocks", "sigma_width", "L", "epochs", "batch_size"):
+            _check(self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("learning_rate", "sigma_low"):
+            _check(self, name, 0 < getattr(self, name) < math.inf, "a positive number")
+        for name in ("beta_1", "beta_2", "ema_decay"):
+            _check(self, name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         for name in ("patience", "max_steps"):
             value = getattr(self, name)
-            self._check(name, value is None or value >= 1, "at least 1, or None")
-        self._check("seed", 0 <= self.seed < 2**63, "from 0 to 2**63 - 1")
-        for name, choices in CHOICES.items():
-            self._check(name, getattr(self, name) in choices, " or ".join(map(repr, choices)))
-        self._check(
+            _check(self, name, value is None or value >= 1, "at least 1, or None")
+        _check(self, "least", self.least is None or 1 <= self.least <= self.T, "1 to T, or None")
+        _check(self, "fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
+        _check(self, "weight_decay", 0 <= self.weight_decay < math.inf, "zero or positive")
+        _check(self, "final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
+        _check(self, "seed", 0 <= self.seed < 2**63, "from 0 to 2**63 - 1")
+        _check(
+            self,
             "sigma_high",
             self.sigma_low < self.sigma_high < math.inf
             or (self.L == 1 and self.sigma_low == self.sigma_high),
             f"above sigma_low = {self.sigma_low}",
         )
-        self._check(
+        # the sum, the mean of so many scales, or the number of one
+        wanted = {"max": 1, "sum": 1, "top2": 2, "top3": 3}.get(str(self.aggregation), math.inf)
+        _check(
+            self,
             "aggregation",
-            self.aggregation in ("max", "sum")
-            or (self.aggregation == "top2" and self.L >= 2)
-            or (self.aggregation == "top3" and self.L >= 3)
+            wanted <= self.L
             or (isinstance(self.aggregation, int) and 0 <= self.aggregation < self.L),
             f"'max', 'sum', 'top2', 'top3' or a scale from 0 to {self.L - 1}",
         )
@@ -213,33 +196,29 @@ class Config:
         """Settings for a user's own footage: as short a training, and windows by the clock."""
         return replace(cls.short(), clock=True)
 
-    def with_views(self, kinds: Sequence[View], fps: float) -> Config:
-        """Settings of several views, joined: each kind over a second and over a third of one.
+    def per_view(self, kinds: Sequence[ViewKind], fps: float) -> tuple[Config, ...]:
+        """Settings of several views to join: each kind over a second and over a third of one.
 
         At low frame rates they last longer, because fewer than 24 and 8 poses are too noisy.
 
-        The place is taken over a third of a second alone, and how unusual it can be is limited: one
-        that nobody was at is as new as any other. Joints are weighed by their own noise,
-        windows no more by their confidence. Poses come first.
+        The place is taken over a third of a second alone. Joints are weighed by their own noise,
+        windows no more by their confidence. Poses come first, the longest view above all.
         """
-        if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
+        if "pose" not in kinds or not {*kinds} <= {*get_args(ViewKind)}:
             raise ConfigError(
                 f"views: expected pose, optionally with motion or place, got {', '.join(kinds)}"
             )
         long, short = max(round(LONG_S * fps), LONG), max(round(SHORT_S * fps), SHORT)
-        base = replace(
-            self, views=(), share=0.5, weigh_joints=True, confidence=False, split_jumps=True
-        )
-        small = replace(base, width=SMALL_WIDTH)
-        base = replace(base, width=min(self.width, VIEW_WIDTH))
-        views = [replace(base, T=long, least=short), replace(base, T=short, least=short // 4)]
+        base = replace(self, joints="weighed", confidence=False, split_jumps=True)
+        pose = replace(base, width=min(self.width, VIEW_WIDTH))
+        views = [replace(pose, T=long, least=short), replace(pose, T=short, least=short // 4)]
         if "motion" in kinds:
-            small = replace(small, view="motion")
-            views += [replace(small, T=long, least=short)]
-            views += [replace(small, T=short, least=short // 2)]
+            motion = replace(base, width=SMALL_WIDTH, view="motion")
+            views += [replace(motion, T=long, least=short)]
+            views += [replace(motion, T=short, least=short // 2)]
         if "place" in kinds:
-            views.append(replace(small, view="place", T=short, share=1.0, cap=NEW_PLACE))
-        return replace(views[0], views=tuple(views))
+            views.append(replace(base, width=SMALL_WIDTH, view="place", T=short))
+        return tuple(views)
 
     @property
     def sigmas(self) -> NDArray[np.float64]:
@@ -248,43 +227,24 @@ class Config:
 
         return np.geomspace(self.sigma_low, self.sigma_high, self.L)
 
-    def facts(self) -> dict[str, object]:
-        """Every setting as a value of JSON."""
-        views = [view.facts() for view in self.views]
-        return {**asdict(self), "views": views, "noise": [*self.noise], "pace": [*self.pace]}
-
     @classmethod
-    def of_facts(cls, facts: Mapping[str, Any]) -> Config:
-        """The settings that `facts` describe, all of them, checked."""
-        if missing := TYPES.keys() - facts.keys():
-            raise KeyError(min(missing))
-        views = tuple(cls.of_facts(view) for view in facts["views"])
-        noise, pace = tuple(facts["noise"]), tuple(facts["pace"])
-        return cls(**{**facts, "views": views, "noise": noise, "pace": pace})
-
-    @property
-    def whitened(self) -> float:
-        """How much of the whitening is done; 0 for none."""
-        return self.whitening if self.whiten else 0.0
+    def from_facts(cls, facts: Mapping[str, Any]) -> Config:
+        """The settings that the plain values of `asdict` describe, all of them, checked."""
+        reference = facts["reference"]
+        for kind, given in ((cls, facts), (Reference, reference)):
+            if missing := {one.name for one in fields(kind)} - given.keys():
+                raise KeyError(min(missing))
+        return cls(**{**facts, "reference": Reference(**reference)})
 
     @property
     def shortest(self) -> int:
-        """Poses from which on a track is scored: T, or the fewest that a view needs."""
-        return min((view.shortest for view in self.views), default=self.least or self.T)
+        """Poses from which on a track is scored: T, or the fewest of a young track."""
+        return self.least or self.T
 
     @property
     def view_name(self) -> str:
         """What a window shows, and how long it lasts."""
         return f"{self.view} over {self.T} frames"
-
-    @property
-    def columns(self) -> int:
-        """Numbers behind a window's score: one per noise scale, or one per view."""
-        return len(self.views) or self.L
-
-    def _check(self, name: str, holds: bool, expected: str) -> None:
-        if not holds:
-            raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,40 +267,43 @@ class Compute:
             raise ConfigError(f"precision: expected {expected}, got {self.precision!r}")
 
 
-TYPES: dict[str, tuple[type, ...]] = {
-    field.name: {
-        "int": (int,),
-        "float": (float, int),
-        "bool": (bool,),
-        "int | None": (int, NoneType),
-        "float | None": (float, int, NoneType),
-        "View": (str,),
-        "Missing": (str,),
-        "tuple[Config, ...]": (tuple,),
-        "tuple[float, ...]": (tuple,),
-        "Projection": (str,),
-        "Network": (str,),
-        "Aggregation": (str, int),
-    }[str(field.type)]
-    for field in fields(Config)
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "int | None": (int, NoneType),
+    "float | None": (float, int, NoneType),
+    "Aggregation": (str, int),
+    "Reference": (Reference,),
 }
-"""Accepted types of each setting; checked because settings are also read from files."""
-COUNTS = (
-    *("T", "K", "width", "blocks"),
-    *("sigma_width", "L", "epochs", "batch_size"),
-)
-"""Settings that are at least 1."""
+"""Types that a setting accepts, by how its field is annotated."""
 CHOICES = {
-    "view": get_args(View),
-    "missing": get_args(Missing),
-    "projection": get_args(Projection),
-    "network": get_args(Network),
+    "ViewKind": get_args(ViewKind),
+    "Joints": get_args(Joints),
+    "Projection": get_args(Projection),
+    "Network": get_args(Network),
 }
-"""Settings with a fixed set of values."""
+"""Values that a setting accepts, by how its field is annotated."""
 
 
-def _as_float(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ConfigError(f"{name}: expected a number below 1e308, got a larger one") from error
+def _check_types(settings: Config | Reference) -> None:
+    """Reject settings of another type, which files may hold; whole numbers serve as real ones."""
+    for one in fields(settings):
+        name, kind, value = one.name, str(one.type), getattr(settings, one.name)
+        if kind in CHOICES:
+            words = " or ".join(map(repr, CHOICES[kind]))
+            _check(settings, name, value in CHOICES[kind], words)
+            continue
+        known = ["None" if type_ is NoneType else type_.__name__ for type_ in KINDS[kind]]
+        _check(settings, name, type(value) in KINDS[kind], " or ".join(known))
+        if float in KINDS[kind] and value is not None:
+            try:
+                object.__setattr__(settings, name, float(value))
+            except OverflowError as error:
+                message = f"{name}: expected a number below 1e308, got a larger one"
+                raise ConfigError(message) from error
+
+
+def _check(settings: Config | Reference, name: str, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name}: expected {expected}, got {getattr(settings, name)!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -24,20 +25,23 @@ from stepvad.model.footage import (
     resolve,
     score_clip,
 )
-from stepvad.model.modelfile import QUANTILES, SMALLEST, Model, Origin, ViewModel
+from stepvad.model.modelfile import QUANTILES, SMALLEST, Origin
 from stepvad.model.pcspace import Moments
-from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
-from stepvad.model.surprise import SurpriseByAge
+from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.views import Model, SurpriseByAge, View
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import measure_noise
 from stepvad.windows.runs import cut_in_pieces
 from stepvad.windows.values import Windows
-from stepvad.windows.views import amounts
+from stepvad.windows.views import ViewSettings, amounts, n_columns
 
 if TYPE_CHECKING:
     from stepvad.model.export import Parity
+    from stepvad.model.training import TrainingCheckpoint
 
+NEW_PLACE = -math.log(0.01)
+"""Largest -log p of a place: one that nobody was at is as new as any other."""
 RATED_WINDOWS = 8192
 """Number of training windows behind the statistics of a detector that is rated."""
 
@@ -56,47 +60,45 @@ class Digested(Protocol):
 class Detector:
     """A fitted model of normal motion, created by `fit` or `load`; threads may share it."""
 
-    model: Model
-    runtime: Runtime = "auto"
-    """Engine that computes the energies, or `auto` or `fastest` to pick one."""
-    threads: int | None = None
-    """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
-    network: EngineNetwork = field(init=False, repr=False)
-    parts: tuple[Detector, ...] = field(init=False, repr=False)
-    """A detector for each of several views; empty if there is one."""
-
-    def __post_init__(self) -> None:
-        """Fold the network for scoring and load it into its engine."""
-        views = self.model.views
-        parts = tuple(replace(self, model=view.model) for view in views)
-        object.__setattr__(self, "parts", parts)
-        if parts:
-            object.__setattr__(self, "network", parts[0].network)
-            return
-        folded = fold(self.model.weights, self.model.config)
-        network = EngineNetwork.of(folded, self.runtime, self.threads)
-        object.__setattr__(self, "network", network)
+    views: tuple[View, ...]
+    """The paper's one view, or several whose scores are joined; the first is the longest."""
+    skeleton: Skeleton
+    """The joints it models."""
+    origin: Origin
+    """Where it came from."""
+    sha256: str = ""
+    """Digest of the bytes it was read from; empty if it was not read from a file."""
 
     @property
     def config(self) -> Config:
-        """The settings it was fitted with."""
-        return self.model.config
+        """The settings of its first view."""
+        return self.views[0].config
 
     @property
-    def skeleton(self) -> Skeleton:
-        """The joints it models."""
-        return self.model.skeleton
+    def model(self) -> Model:
+        """The energy model of its first view."""
+        return self.views[0].model
 
     @property
-    def origin(self) -> Origin:
-        """Where it came from."""
-        return self.model.origin
+    def network(self) -> EngineNetwork:
+        """The network of its first view."""
+        return self.views[0].network
+
+    @property
+    def view_settings(self) -> tuple[ViewSettings, ...]:
+        """All that cutting windows for it needs."""
+        return tuple(view.settings for view in self.views)
+
+    @property
+    def columns(self) -> int:
+        """Numbers behind a window's score: one per noise scale, or one per view."""
+        return n_columns(self.view_settings)
 
     @classmethod
     def fit(
         cls,
         clips: Iterable[Clip],
-        config: Config = Config(),
+        config: Config | Sequence[Config] = Config(),
         *,
         projection_clips: Iterable[Clip] | None = None,
         keep_best: Callable[[Detector], float] | None = None,
@@ -107,6 +109,7 @@ class Detector:
     ) -> Detector:
         """Learn normal motion from clips that show nothing else.
 
+        Several settings, such as those of `Config.per_view`, are views to join.
         The projection also learns from `projection_clips`, which may show anomalies; the energy
         model never sees them. `keep_best` rates the detector after every epoch, with Ē_i and
         Var(E_i) of `RATED_WINDOWS` training windows, and the best one is returned, with those of
@@ -117,27 +120,26 @@ class Detector:
         """
         try:
             from stepvad.model import training
-            from stepvad.model.training import torch_device
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
-        torch_device(compute.device)  # an error now, not after the projection
-        choose(compute.runtime, width=config.width)  # nor after the training
-        if config.weigh_joints and not config.noise:
+        configs = (config,) if isinstance(config, Config) else tuple(config)
+        # errors now, not after the projection or the training
+        training.torch_device(compute.device)
+        choose(compute.runtime, width=configs[0].width)
+        if len(configs) > 1 and (keep_best or checkpoint or projection_clips):
+            raise ConfigError(
+                "fit: expected one view for validation, checkpoints and projection clips, "
+                f"got {len(configs)}",
+                hint="leave them out, or fit a single view",
+            )
+        noise: tuple[float, ...] = ()
+        if configs[0].joints == "weighed":
             clips = [*clips]
-            config = replace(config, noise=measure_noise(t for clip in clips for t in clip.tracks))
-        if config.views:
-            if keep_best or checkpoint or projection_clips:
-                raise ConfigError(
-                    "fit: expected one view for validation, checkpoints and projection clips, "
-                    f"got {len(config.views)}",
-                    hint="leave them out, or fit a single view",
-                )
-            return _fit_views([*clips], config, report, compute)
-        fit = _Fit.start(clips, projection_clips, config, compute, report)
-        weights, epochs = training.train(
-            training.TrainingSet(len(fit.windows.footage), fit.windows.batch, fit.digest),
-            fit.config,
-            report=report,
+            noise = measure_noise(track for clip in clips for track in clip.tracks)
+        if len(configs) > 1:
+            return _fit_views([*clips], configs, noise, report, compute)
+        fit = _Fit.start(clips, projection_clips, ViewSettings(configs[0], noise), compute, report)
+        return fit.train(
             validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
             rated_by=keep_best.digest if isinstance(keep_best, Digested) else "",
             checkpoint=(
@@ -145,9 +147,7 @@ class Detector:
                 if checkpoint is None
                 else training.TrainingCheckpoint(Path(checkpoint), resume)
             ),
-            compute=compute,
         )
-        return fit.finish(weights, epochs)
 
     @classmethod
     def load(
@@ -160,11 +160,16 @@ class Detector:
         same scores on every machine, `fastest` uses bfloat16 where the processor multiplies it.
         `threads` limits the threads per call.
         """
-        return cls(modelfile.read(Path(path)), runtime, threads)
+        return cls(*modelfile.read(Path(path), runtime, threads))
+
+    def with_engine(self, runtime: Runtime, threads: int | None = None) -> Detector:
+        """The same detector on another engine, or with as many threads per call."""
+        views = (replace(view, runtime=runtime, threads=threads) for view in self.views)
+        return replace(self, views=tuple(views))
 
     def save(self, path: Path | str) -> None:
         """Write the detector to a model file."""
-        modelfile.write(self.model, Path(path))
+        modelfile.write(self.views, self.skeleton, self.origin, Path(path))
 
     def export(self, path: Path | str) -> Parity:
         """Write the detector as one graph for programs without stepvad, and say how exact it is.
@@ -176,35 +181,35 @@ class Detector:
         from stepvad.model.export import export
 
         self.expect_pose("export")
-        return export(self.model, Path(path))
+        return export(self.views[0], self.skeleton, self.origin, Path(path))
 
     def expect_pose(self, what: str) -> None:
         """Reject a model of another view, or of several."""
-        if self.parts or self.config.view != "pose":
+        kinds = [view.config.view for view in self.views]
+        if kinds != ["pose"]:
             raise ConfigError(
-                f"{what}: expected a model of one view, the pose, got "
-                f"{', '.join(part.config.view for part in self.parts) or self.config.view}",
+                f"{what}: expected a model of one view, the pose, got {', '.join(kinds)}",
                 hint="fit a model without --views",
             )
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
         """Score every window of a clip; memory beyond clip and scores does not grow with it."""
-        return score_clip(clip, self.config, self.skeleton, self.score_windows, report=report)
+        return score_clip(
+            clip, self.view_settings, self.skeleton, self.score_windows, report=report
+        )
 
     def score_windows(self, windows: Windows) -> WindowScores:
-        """A(x) of windows cut with this detector's settings (Eq. 8)."""
-        windows.check(self.config, self.skeleton)
-        if self.parts:
-            return self._joined(windows)
-        E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
-        A = anomaly_score(E, windows.weight(self.config), self.config.aggregation)
-        return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
+        """A(x) of windows cut with this detector's settings (Eq. 8).
 
-    def _joined(self, windows: Windows) -> WindowScores:
-        """The mean of -log p over the views, weighted by their shares; E holds each."""
-        nats, weight = self._weighed(windows, self._view_scores(windows))
-        A = (nats * weight).sum(axis=1)
-        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A, windows.seen)
+        With several views, the mean of -log p over them; E then holds each.
+        """
+        windows.expect(self.view_settings, self.skeleton)
+        if len(self.views) == 1:
+            E, A = self.views[0].score(windows)
+        else:
+            E, weight = self._weighed(windows, self._view_scores(windows))
+            A = (E * weight).sum(axis=1)
+        return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
 
     def contributions(
         self, windows: Windows, scores: Sequence[NDArray[np.floating]] | None = None
@@ -220,8 +225,8 @@ class Detector:
         """The scores of each view's windows, by the view alone (Eq. 8)."""
         nothing = np.empty(0, np.float32)
         return [
-            part.score_windows(view.windows).A if len(view.rows) else nothing
-            for view, part in zip(windows.views, self.parts, strict=True)
+            view.score(own.windows)[1] if len(own.rows) else nothing
+            for own, view in zip(windows.views, self.views, strict=True)
         ]
 
     def _weighed(
@@ -229,53 +234,58 @@ class Detector:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """-log p of the scores of each view's windows, `(N, views)`; the views' weights, of sum 1.
 
-        A view that a young window has too few poses for says what it says of normal ones: 1.
+        A view that a young window has too few poses for says what it says of normal ones: 1. Pose,
+        motion and place weigh the same, whatever the number of their lengths.
         """
-        nats = np.ones((len(windows), len(self.parts)), np.float32)
-        for number, (view, A) in enumerate(zip(windows.views, scores, strict=True)):
-            config, surprise = self.parts[number].config, self.model.views[number].surprise
-            own = surprise(A.astype(np.float32), view.windows.ages(config))
-            nats[view.rows, number] = own if config.cap is None else np.minimum(own, config.cap)
-        share = np.array([part.config.share for part in self.parts], np.float32)
+        nats = np.ones((len(windows), len(self.views)), np.float32)
+        for number, view in enumerate(self.views):
+            own = windows.views[number]
+            A, ages = scores[number].astype(np.float32), own.windows.ages(view.config)
+            rarity = view.rarity(A, ages)
+            is_place = view.config.view == "place"
+            nats[own.rows, number] = np.minimum(rarity, NEW_PLACE) if is_place else rarity
+        kinds = [view.config.view for view in self.views]
+        share = np.array([1 / kinds.count(kind) for kind in kinds], np.float32)
         return nats, share / share.sum()
 
-    def energies(self, windows: Windows) -> NDArray[np.float32]:
-        """f_θ(π(x), σ_i), `(N, L)`."""
-        return self.network.energies(self.model.space.project(windows.x))
 
-
-def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compute) -> Detector:
+def _fit_views(
+    clips: list[Clip],
+    configs: Sequence[Config],
+    noise: tuple[float, ...],
+    report: Report,
+    compute: Compute,
+) -> Detector:
     """Fit each view on a part of the clips, and rank its scores on the rest."""
     learned, held_out = hold_out(clips)
-    views: list[ViewModel] = []
-    for view in config.views:
-        settings = replace(view, clock=config.clock, fps=config.fps, noise=config.noise)
-        fitted = Detector.fit(learned, settings, report=report, compute=compute)
-        config = replace(config, fps=fitted.config.fps)
-        surprise = rank_scores(fitted, held_out)
-        views.append(ViewModel(fitted.model, surprise, _usual(fitted, clips)))
-    first = views[0].model
-    joined = replace(first.config, views=tuple(view.model.config for view in views))
-    model = replace(first, config=joined, views=tuple(views))
-    return Detector(model, compute.runtime)
+    fits: list[Detector] = []
+    for config in configs:
+        # all views have the frame rate that the first one found
+        fps = fits[0].config.fps if fits else config.fps
+        settings = ViewSettings(replace(config, fps=fps), noise)
+        fitted = _Fit.start(learned, None, settings, compute, report).train()
+        model = replace(fitted.model, usual=_usual(fitted, clips))
+        view = replace(fitted.views[0], model=model, surprise=rank_scores(fitted, held_out))
+        fits.append(replace(fitted, views=(view,)))
+    return replace(fits[0], views=tuple(view for fitted in fits for view in fitted.views))
 
 
 def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
     """How rare each score of a view is among the windows of footage that it has not seen."""
     A, ages = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     for clip in held_out:
-        for index, _ in cut_in_pieces(clip, fitted.config, fitted.skeleton):
+        for index, _ in cut_in_pieces(clip, fitted.view_settings, fitted.skeleton):
             for windows in index.batches(BATCH):
                 A.append(fitted.score_windows(windows).A)
                 ages.append(windows.ages(fitted.config))
-    return SurpriseByAge.of(np.concatenate(A), np.concatenate(ages), fitted.config)
+    return SurpriseByAge.measure(np.concatenate(A), np.concatenate(ages), fitted.config)
 
 
 def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | None:
     """Quantiles of how fast people are and of what else their motion means; None of other views."""
     if fitted.config.view != "motion":
         return None
-    footage = Footage.read(clips, fitted.config, fitted.skeleton)
+    footage = Footage.read(clips, fitted.view_settings[0], fitted.skeleton)
     found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
     quantiles = np.quantile(np.concatenate(found).astype(np.float64), QUANTILES, axis=0)
     return np.ascontiguousarray(quantiles.T)
@@ -297,24 +307,41 @@ class _Fit:
         cls,
         clips: Iterable[Clip],
         projection_clips: Iterable[Clip] | None,
-        config: Config,
+        settings: ViewSettings,
         compute: Compute,
         report: Report,
     ) -> _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
-        parts = [Footage.read(clips, config)]
+        parts = [Footage.read(clips, settings)]
         if projection_clips is not None:
-            parts.append(Footage.read(projection_clips, parts[0].config, parts[0].skeleton))
+            parts.append(Footage.read(projection_clips, parts[0].view, parts[0].skeleton))
         config = resolve(parts[0].config, parts[0].skeleton)
         space = fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
-        windows = Projected.of(parts[0], space, config, report)
+        windows = Projected.from_footage(parts[0], space, config, report)
         return cls(windows, config, digest, compute, report)
 
-    def finish(self, weights: Weights, epochs: int) -> Detector:
-        """The detector with these weights."""
-        windows = self.windows.batches("energies", self.report)
-        return self._detector(weights, epochs, windows)
+    def train(
+        self,
+        *,
+        validate: Callable[[Weights, int], float] | None = None,
+        rated_by: str = "",
+        checkpoint: TrainingCheckpoint | None = None,
+    ) -> Detector:
+        """Learn the energy model (Eq. 7), and its Ē_i and Var(E_i) over all training windows."""
+        from stepvad.model import training
+
+        footage = self.windows.footage
+        weights, epochs = training.train(
+            training.TrainingSet(len(footage), self.windows.batch, self.digest),
+            self.config,
+            report=self.report,
+            validate=validate,
+            rated_by=rated_by,
+            checkpoint=checkpoint,
+            compute=self.compute,
+        )
+        return self._detector(weights, epochs, self.windows.batches("energies", self.report))
 
     def rated(self, weights: Weights, epochs: int) -> Detector:
         """The detector to rate after an epoch, with statistics of a sample."""
@@ -325,24 +352,19 @@ class _Fit:
     ) -> Detector:
         """The detector with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
         folded = fold(weights, self.config)
-        network = EngineNetwork.of(folded, self.compute.runtime)
-        moments = Moments.of(map(network.energies, projected), self.config.L)
+        network = EngineNetwork.load(folded, self.compute.runtime)
+        moments = Moments.measure(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
         if not (E_var > SMALLEST).all():  # NaN compares false
             raise DataError(
                 f"expected energies that vary over the training windows, got variances {E_var}",
                 hint="lower the learning rate, or fit on footage with more motion",
             )
-        model = Model(
-            config=self.config,
-            skeleton=self.windows.footage.skeleton,
-            space=self.windows.space,
-            weights=weights,
-            E_mean=moments.mean,
-            E_var=E_var,
-            origin=self.windows.footage.origin(epochs),
-        )
-        return Detector(model, self.compute.runtime)
+        footage, space = self.windows.footage, self.windows.space
+        measured = footage.view
+        model = Model(space, weights, moments.mean, E_var, measured.noise, measured.pace)
+        view = View(self.config, model, runtime=self.compute.runtime)
+        return Detector((view,), footage.skeleton, footage.origin(epochs))
 
     def _sample(self, windows: int) -> Iterator[NDArray[np.float32]]:
         """Yield π(x) of at most this many training windows, evenly spaced."""

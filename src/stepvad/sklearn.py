@@ -19,6 +19,7 @@ from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
 
 try:
     from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
@@ -50,7 +51,10 @@ class MotionWindows(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # s
     def transform(self, X: Sequence[Clip]) -> NDArray[np.float32]:
         """The windows of all clips."""
         check_is_fitted(self)
-        indices = (cut(clip, Config(T=self.T, fps=clip.fps), self.skeleton_)[0] for clip in X)
+        indices = (
+            cut(clip, [ViewSettings(Config(T=self.T, fps=clip.fps))], self.skeleton_)[0]
+            for clip in X
+        )
         rows = [
             windows.x.reshape(len(windows), -1)
             for index in indices
@@ -113,7 +117,7 @@ class StepDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # sklear
         data = training.TrainingSet(len(z), lambda some: (z[some], c[some]), "")
         weights, _ = training.train(data, self.config_, report=silent)
         self.network_ = fold(weights, self.config_)
-        E = Moments.of([self.network_.energies(z)], self.config_.L)
+        E = Moments.measure([self.network_.energies(z)], self.config_.L)
         self.E_mean_, self.E_var_ = E.mean, np.maximum(E.covariance.diagonal(), SMALLEST)
         self.offset_ = float(np.quantile(self.score_samples(rows), self.contamination))
         return self
@@ -136,7 +140,7 @@ class StepDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # sklear
 
     def _space(self, rows: NDArray[Any]) -> PCSpace:
         """π with at most as many components as the rows have (Eq. 6)."""
-        every = PCSpace.fit(Moments.of([rows], rows.shape[1]), None)
+        every = PCSpace.fit(Moments.measure([rows], rows.shape[1]), None)
         if not every.Lambda_K.size:
             raise ValueError(f"expected rows that differ, got n_samples = {len(rows)} alike")
         kept = min(self.n_components, every.Lambda_K.size)

@@ -34,7 +34,7 @@ class Stream:
         self.flat_windows = 0
         self.duplicate_poses = 0
         self._frame = -1
-        self._tracks = WindowAssembler(detector.config, detector.skeleton, fps)
+        self._tracks = WindowAssembler(detector.view_settings, detector.skeleton, fps)
 
     @property
     def span(self) -> int:
@@ -51,7 +51,7 @@ class Stream:
 
     def push(self, frame: int, poses: Iterable[Pose]) -> Windows:
         """Return the windows that this frame completes, unscored."""
-        windows = Windows.completed(self._collect(frame, poses), self.detector.config)
+        windows = Windows.completed(self._collect(frame, poses), self._tracks.views)
         self.flat_windows += int(windows.flat.sum())
         return windows
 
@@ -68,7 +68,8 @@ class Stream:
             np.array([p.confidence for p in distinct]).reshape(-1, self.skeleton.V),
             self.skeleton,
             self.detector.skeleton,
-            self.detector.config,
+            self.detector.config.joints,
+            self.detector.model.noise,
         )
         self._frame = frame
         ids = np.array([pose.track_id for pose in distinct], dtype=np.int64)
@@ -164,7 +165,7 @@ def _scored(
 
 
 def _scored_together(detector: Detector, found: Sequence[CompletedWindows]) -> list[ScoredWindows]:
-    windows = Windows.completed(CompletedWindows.joined(found), detector.config)
+    windows = Windows.completed(CompletedWindows.joined(found), detector.view_settings)
     scores = detector.score_windows(windows)
     parts, end = [], 0
     for of_stream in found:

@@ -429,7 +429,7 @@ class LastGood:
         """
         apart_s = time_s - self.time_s
         if 0 <= apart_s <= LONGEST_GLITCH_S:
-            size = Bodies.of(self.keypoints[None, None]).size[0, 0]
+            size = Bodies.of_windows(self.keypoints[None, None]).size[0, 0]
             poses = self.keypoints[None], keypoints[None]
             if size >= SMALLEST_BODY and jumped(*poses, np.array([apart_s]))[0]:
                 return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepvad.config import Compute, Config, View
+from stepvad.config import Compute, Config, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
@@ -30,7 +30,7 @@ class ChainSettings:
     """How a detector is fitted and calibrated, and when an event counts as found."""
 
     config: Config
-    views: tuple[View, ...] = ()
+    views: tuple[ViewKind, ...] = ()
     """Views to join; none fits the poses alone."""
     alerts_per_hour: float = 1.0
     """False alerts per hour to promise."""
@@ -160,9 +160,9 @@ def _measure(
 
 
 def _fit(clips: Sequence[Clip], settings: ChainSettings, report: Report) -> Detector:
-    config = settings.config
+    config: Config | tuple[Config, ...] = settings.config
     if settings.views:
-        config = config.with_views(settings.views, clips[0].rate())
+        config = settings.config.per_view(settings.views, clips[0].rate())
     return Detector.fit(clips, config, report=report, compute=settings.compute)
 
 

@@ -61,12 +61,14 @@ def add_sweep(parser: ArgumentParser) -> None:
     add_network(parser)
 
 
-def config_of(given: Namespace, **settings: int) -> Config:
+def config_of(given: Namespace, *, T: int = 12, K: int = 48, seed: int = 0) -> Config:
     """The settings of a short fit, with the network of the options."""
     return replace(
         Config.short(),
+        T=T,
+        K=K,
+        seed=seed,
         width=given.width,
         max_steps=given.max_steps,
         learning_rate=given.learning_rate,
-        **settings,
     )

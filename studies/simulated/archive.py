@@ -18,12 +18,14 @@ from stepvad.config import Config
 from stepvad.evaluation.datasets import BOX_FILE, read_boxes
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.folded import fold, weight_shapes
-from stepvad.model.modelfile import Model, Origin, write
+from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
+from stepvad.model.views import Model, View
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
 from studies.mocap.bodies import coco17
 
 Kind = Literal["boxes", "mocap"]
@@ -130,11 +132,11 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     config = Config(width=width)
     clip = next(iter(read_clips(next(iter(sorted(poses.rglob("*.parquet")))))))
     skeleton = modelled(clip.skeleton)
-    x = next(iter(cut(clip, config, skeleton)[0].batches(8192))).x
+    x = next(iter(cut(clip, [ViewSettings(config)], skeleton)[0].batches(8192))).x
     size = x[0].size
     kept = min(config.K, size // 4)
     config = Config(width=width, K=kept, fps=clip.fps)
-    space = PCSpace.fit(Moments.of([x.reshape(len(x), size)], size), kept)
+    space = PCSpace.fit(Moments.measure([x.reshape(len(x), size)], size), kept)
     rng = np.random.default_rng(0)
     weights = {
         name: (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
@@ -144,9 +146,5 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     z = space.project(x)[:1024]
     energies = folded.energies(z)
     origin = Origin("0", "0", 1, len(x), 0, Repairs())
-    model = Model(
-        *(config, skeleton, space, weights),
-        *(energies.mean(axis=0, dtype=np.float64), energies.var(axis=0, dtype=np.float64)),
-        origin,
-    )
-    write(model, path)
+    statistics = energies.mean(axis=0, dtype=np.float64), energies.var(axis=0, dtype=np.float64)
+    write([View(config, Model(space, weights, *statistics))], skeleton, origin, path)

@@ -9,8 +9,9 @@ import numpy as np
 from stepvad import Config
 from stepvad.formats import write_clip
 from stepvad.model.folded import weight_shapes
-from stepvad.model.modelfile import Model, Origin, write
+from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import PCSpace
+from stepvad.model.views import Model, View
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows.body import Repairs
@@ -31,8 +32,8 @@ def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> P
         np.ones(config.K, np.float32),
     )
     origin = Origin("0", "0", 1, 1, 1, Repairs())
-    model = Model(config, STEP18, space, weights, np.zeros(4), np.full(4, 0.01), origin)
-    write(model, path)
+    view = View(config, Model(space, weights, np.zeros(4), np.full(4, 0.01)))
+    write([view], STEP18, origin, path)
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +369,7 @@ def test_the_manifest_tells_model_settings_and_inputs(
         "onnxruntime",
         "done",
     )
-    assert found["config"]["T"] == 12
+    assert [view["T"] for view in found["views"]] == [12]
     (name, entry), *_ = found["shards"].items()
     assert entry["inputs"][0]["name"] == name
     assert entry["inputs"][0]["size"] == (poses / name).stat().st_size
@@ -396,7 +397,7 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
         model_sha256="0" * 64,
         engine="numpy",
         energies=False,
-        config=Config().facts(),
+        views=[asdict(Config())],
         state="done",
         shards={
             "a": ShardEntry(

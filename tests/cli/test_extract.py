@@ -27,6 +27,7 @@ from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.networks import choose_engine
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
 from tests.conftest import Command
 from tests.video import graphs
 from tests.video.clips import (
@@ -408,7 +409,7 @@ def check_gap(out: Path) -> None:
     assert len(set(connection.values())) == 2
     clip = read_clip(out / "door.parquet")
     config = Config()
-    index, _ = cut(clip, config, COCO17)
+    index, _ = cut(clip, [ViewSettings(config)], COCO17)
     assert len(index) > 40
     for last in index.frame.tolist():
         covered = range(last - config.T + 1, last + 1)

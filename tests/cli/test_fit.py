@@ -91,7 +91,7 @@ def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_pat
     words = ("--settings", tmp_path / "fit.toml", "--validation", people)
     run = stepvad("fit", people / "pose" / "train", "-o", output, *words)
     assert run.code == 0
-    assert 1 <= Detector.load(output).model.origin.epochs <= 3
+    assert 1 <= Detector.load(output).origin.epochs <= 3
 
 
 def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(

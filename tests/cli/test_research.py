@@ -185,14 +185,14 @@ def test_neighbours_whitening_and_confidence_can_be_chosen(
     stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "m.safetensors"
-    (tmp_path / "knn.toml").write_text("whiten = false\nconfidence = false\nK = 12\n")
+    (tmp_path / "knn.toml").write_text("confidence = false\nK = 12\n[reference]\nwhitening = 0\n")
     words = ("--method", "knn", "--neighbours", "3", "--settings", tmp_path / "knn.toml")
     assert stepvad("fit", people / "pose" / "train", "-o", output, *words).code == 0
     detector = baselines.load(output)
     assert isinstance(detector, DistanceDetector)
     assert detector.neighbours is not None
     assert detector.neighbours.k == 3
-    assert (detector.config.whiten, detector.config.confidence) == (False, False)
+    assert (detector.config.reference.whitening, detector.config.confidence) == (0, False)
     told = stepvad("inspect", output).out
     for line in ("components, not whitened", "Confidence    is ignored", "3 of ", "mean distance"):
         assert line in told

@@ -15,7 +15,7 @@ from stepvad.cli import terminal
 from stepvad.cli.options import configured, configured_with, grouped
 from stepvad.cli.research import CompareSettings
 from stepvad.cli.terminal import _Stage
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.errors import ConfigError, Progress
 from tests.conftest import Command
 
@@ -86,9 +86,10 @@ def test_an_error_of_the_system_without_a_number_keeps_its_words(
 
 def test_options_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path) -> None:
     file = tmp_path / "fit.toml"
-    file.write_text("K = 12\nwidth = 32\nnoise = [0.1, 0.2]\nweigh_joints = true\n")
+    file.write_text('K = 12\nwidth = 32\njoints = "weighed"\n[reference]\nsmooth = 0.5\n')
     made = configured(Config.footage(), file, width=64, T=None)
-    assert (made.K, made.width, made.noise, made.T) == (12, 64, (0.1, 0.2), 12)
+    assert (made.K, made.width, made.joints, made.T) == (12, 64, "weighed", 12)
+    assert made.reference == Reference(smooth=0.5)
     assert made.max_steps == Config.footage().max_steps
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from torch import Tensor, nn
 
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.errors import silent
 from stepvad.model import dsm
 from stepvad.model.energy import Energy
@@ -140,7 +140,9 @@ def test_the_gradient_in_z_can_be_differentiated_in_the_weights() -> None:
 def test_the_loss_draws_block_jitter_from_its_own_generator() -> None:
     torch.manual_seed(0)
     calm = Energy(Config(K=3, width=8, blocks=2, sigma_width=4))
-    shaken = Energy(Config(K=3, width=8, blocks=2, sigma_width=4, block_jitter=0.1))
+    shaken = Energy(
+        Config(K=3, width=8, blocks=2, sigma_width=4, reference=Reference(block_jitter=0.1))
+    )
     shaken.load_state_dict(calm.state_dict())
     pi_x, c = torch.randn(32, 3), torch.ones(32)
     assert loss_of(shaken, pi_x, c, seed=1) == loss_of(shaken, pi_x, c, seed=1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import erf
 from torch import Tensor, nn
 
-from stepvad.config import Config, Network
+from stepvad.config import Config, Network, Reference
 from stepvad.errors import silent
 from stepvad.model.energy import Block, Energy
 from stepvad.model.folded import ROWS, fold, gelu, weight_shapes
@@ -97,7 +97,7 @@ def test_alpha_has_no_bias_and_starts_between_a_thousandth_and_one() -> None:
 
 
 def test_jitter_needs_a_generator_and_a_positive_size() -> None:
-    calm, shaken = network(SMALL), network(replace(SMALL, block_jitter=0.1))
+    calm, shaken = network(SMALL), network(replace(SMALL, reference=Reference(block_jitter=0.1)))
     z, sigma = torch.randn(6, 5), torch.full((6, 1), 0.3)
 
     def jittered(f: Energy, seed: int) -> Tensor:
@@ -111,7 +111,9 @@ def test_jitter_needs_a_generator_and_a_positive_size() -> None:
 
 
 def test_jitter_is_gaussian_noise_of_its_size_before_every_block() -> None:
-    f = network(Config(K=2, width=64, blocks=2, sigma_width=4, block_jitter=0.1)).double()
+    f = network(
+        Config(K=2, width=64, blocks=2, sigma_width=4, reference=Reference(block_jitter=0.1))
+    ).double()
     seen: list[Tensor] = []
     for block in f.blocks:
         block.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

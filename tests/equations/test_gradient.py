@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepvad.config import Compute, Config, Network
+from stepvad.config import Compute, Config, Network, Reference
 from stepvad.errors import ConfigError
 from stepvad.model import dsm, training
 from stepvad.model.energy import Energy
@@ -28,7 +28,9 @@ def network(config: Config) -> Energy:
 def test_the_closed_form_is_the_gradient_and_has_its_derivatives(
     kind: Network, jitter: float, blocks: int
 ) -> None:
-    f = network(replace(CONFIG, network=kind, block_jitter=jitter, blocks=blocks))
+    f = network(
+        replace(CONFIG, network=kind, reference=Reference(block_jitter=jitter), blocks=blocks)
+    )
     generator = torch.Generator().manual_seed(1)
     z = torch.randn(40, 5, generator=generator, dtype=torch.float64)
     scale = torch.randint(10, (40,), generator=generator)

@@ -39,7 +39,7 @@ def split(rows: Floats, sizes: list[int]) -> Iterator[Floats]:
 
 
 def fitted(rows: Floats, K: int, *, whiten: bool = True) -> PCSpace:
-    return PCSpace.fit(Moments.of([rows], rows.shape[1]), K, whitening=float(whiten))
+    return PCSpace.fit(Moments.measure([rows], rows.shape[1]), K, whitening=float(whiten))
 
 
 def test_whitened_training_windows_have_mean_zero_and_identity_covariance() -> None:
@@ -53,7 +53,7 @@ def test_whitened_training_windows_have_mean_zero_and_identity_covariance() -> N
 def test_projection_by_hand() -> None:
     # around μ = (1, 1) the variance is (4² + 4²) / 4 = 8 along x and (2² + 2²) / 4 = 2 along y
     rows = np.array([[5, 1], [-3, 1], [1, 3], [1, -1]], dtype=np.float32)
-    space = PCSpace.fit(Moments.of([rows], 2), 2)
+    space = PCSpace.fit(Moments.measure([rows], 2), 2)
     np.testing.assert_allclose(space.mu, [1, 1])
     np.testing.assert_allclose(space.Lambda_K, [8, 2])
     x = np.array([[7, 2]], dtype=np.float32).reshape(1, 2, 1, 1)
@@ -120,7 +120,7 @@ def test_moments_do_not_depend_on_how_the_data_are_split(sizes: list[int], offse
     # 2^-6 steps: a mean of 1e5 in float32 leaves the rows exact
     steps = np.random.default_rng(0).integers(-200, 200, size=(150, 4)) / 64
     rows = (steps * [1, 2, 0.5, 4] + offset).astype(np.float32)
-    moments = Moments.of(split(rows, sizes), 4)
+    moments = Moments.measure(split(rows, sizes), 4)
     assert moments.n == 150
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0, dtype=np.float64), rtol=1e-14)
     expected = np.cov((rows - np.float64(offset)).T, bias=True)
@@ -128,7 +128,7 @@ def test_moments_do_not_depend_on_how_the_data_are_split(sizes: list[int], offse
 
 
 def test_moments_of_nothing_count_nothing() -> None:
-    moments = Moments.of([], 3)
+    moments = Moments.measure([], 3)
     assert moments.n == 0
     assert not moments.mean.any()
     assert not moments.covariance.any()
@@ -137,7 +137,7 @@ def test_moments_of_nothing_count_nothing() -> None:
 def test_moments_leave_the_batches_as_they_were() -> None:
     rows = stretched(20, 6)
     before = rows.copy()
-    Moments.of([rows], 6)
+    Moments.measure([rows], 6)
     np.testing.assert_array_equal(rows, before)
 
 
@@ -191,7 +191,7 @@ def test_18_joints_with_a_neck_from_the_shoulders_have_rank_34_T_minus_2() -> No
 
 def test_half_of_the_whitening_keeps_the_mean_square_and_a_part_of_the_differences() -> None:
     rows = np.random.default_rng(0).normal(size=(4000, 5)).astype(np.float32) * [9, 4, 2, 1, 0.5]
-    half = PCSpace.fit(Moments.of([rows.astype(np.float32)], 5), 5, whitening=0.5)
+    half = PCSpace.fit(Moments.measure([rows.astype(np.float32)], 5), 5, whitening=0.5)
     spread = half.project(rows.astype(np.float32).reshape(-1, 1, 5, 1)).std(axis=0)
     assert np.square(spread).mean() == pytest.approx(1.0, rel=1e-3)
     np.testing.assert_allclose(spread / spread[-1], np.sqrt([18, 8, 4, 2, 1]), rtol=0.05)

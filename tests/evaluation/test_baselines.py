@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.cli.files import METHODS as WORDS
-from stepvad.config import Config, DistanceMethod, Method, Network, Projection
+from stepvad.config import Config, DistanceMethod, Method, Network, Projection, Reference
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError, StepvadError
 from stepvad.evaluation import baselines
@@ -30,6 +30,7 @@ from stepvad.skeletons import STEP18, of_size
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
 
 METHODS: tuple[Method, ...] = get_args(Method)
 TINY = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=3)
@@ -54,7 +55,9 @@ def test_a_method_is_known_by_the_name_it_was_fitted_by(
 def test_a_name_decides_projection_and_network_and_nothing_else(
     method: Method, projection: Projection, network: Network
 ) -> None:
-    start = replace(TINY, projection=projection, network=network, seed=7, whiten=False)
+    start = replace(
+        TINY, reference=Reference(projection=projection, whitening=0.0), network=network, seed=7
+    )
     config = baselines.variant(method, start)
     wanted: dict[Method, tuple[Projection, Network]] = {
         "step": ("pca", "modulated"),
@@ -62,8 +65,8 @@ def test_a_name_decides_projection_and_network_and_nothing_else(
         "raw": ("raw", "vanilla"),
         "vanilla": ("pca", "vanilla"),
     }
-    assert (config.projection, config.network) == wanted[method]
-    assert replace(config, projection=projection, network=network) == start
+    assert (config.reference.projection, config.network) == wanted[method]
+    assert replace(config, reference=start.reference, network=network) == start
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -108,7 +111,7 @@ def test_raw_keeps_all_coordinates_as_they_are(
     assert isinstance(raw, Detector)
     D = 2 * 18 * TINY.T
     assert raw.config.K == D
-    windows = cut(walkers[0], TINY, STEP18)[0].windows(slice(0, 9))
+    windows = cut(walkers[0], [ViewSettings(TINY)], STEP18)[0].windows(slice(0, 9))
     np.testing.assert_array_equal(raw.model.space.project(windows.x), windows.x.reshape(9, D))
     assert raw.model.weights["input.weight"].shape == (TINY.width, D + 1)
 
@@ -157,7 +160,7 @@ def mahalanobis(walkers: list[Clip]) -> DistanceDetector:
 
 def windows_of(clips: list[Clip]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """All windows flattened, `(N, D)`, and their confidences."""
-    parts = [cut(clip, CONFIG, STEP18)[0].windows(slice(None)) for clip in clips]
+    parts = [cut(clip, [ViewSettings(CONFIG)], STEP18)[0].windows(slice(None)) for clip in clips]
     x = np.concatenate([part.x.reshape(len(part), -1) for part in parts]).astype(np.float64)
     return x, np.concatenate([part.c for part in parts])
 
@@ -237,8 +240,10 @@ def test_the_mean_square_of_mahalanobis_over_the_training_windows_is_the_number_
 def test_mahalanobis_whitens_whatever_the_settings_say(
     mahalanobis: DistanceDetector, walkers: list[Clip]
 ) -> None:
-    same = DistanceDetector.fit("mahalanobis", walkers[:2], replace(CONFIG, whiten=False))
-    assert same.config.whiten
+    same = DistanceDetector.fit(
+        "mahalanobis", walkers[:2], replace(CONFIG, reference=Reference(whitening=0.0))
+    )
+    assert same.config.reference.whitening == 1
     np.testing.assert_array_equal(same.score(walkers[2]).A, mahalanobis.score(walkers[2]).A)
 
 
@@ -248,7 +253,9 @@ def test_knn_searches_all_training_windows(
     walkers: list[Clip], k: int, whiten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stepvad.model.footage.BATCH", 100)
-    detector = DistanceDetector.fit("knn", walkers[:2], replace(CONFIG, whiten=whiten), k=k)
+    detector = DistanceDetector.fit(
+        "knn", walkers[:2], replace(CONFIG, reference=Reference(whitening=float(whiten))), k=k
+    )
     train, _ = windows_of(walkers[:2])
     centred = train - train.mean(axis=0)
     Lambda, W = np.linalg.eigh(centred.T @ centred / len(train))
@@ -270,7 +277,9 @@ def test_a_training_window_is_its_own_neighbour(knn: DistanceDetector, walkers: 
 
 
 def test_knn_on_raw_coordinates_measures_between_windows_themselves(walkers: list[Clip]) -> None:
-    raw = DistanceDetector.fit("knn", walkers[:1], replace(CONFIG, projection="raw"))
+    raw = DistanceDetector.fit(
+        "knn", walkers[:1], replace(CONFIG, reference=Reference(projection="raw"))
+    )
     train, _ = windows_of(walkers[:1])
     x, c = windows_of([walkers[2]])
     nearest = np.linalg.norm(x[:20, None] - train, axis=2).min(axis=1)
@@ -296,7 +305,9 @@ def test_methods_that_are_no_distances_are_refused(walkers: list[Clip]) -> None:
     with pytest.raises(ConfigError, match="expected 'knn' or 'mahalanobis', got 'step'"):
         DistanceDetector.fit("step", walkers, CONFIG)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(ConfigError, match="expected one that whitens, for mahalanobis, got 'raw'"):
-        DistanceDetector.fit("mahalanobis", walkers, replace(CONFIG, projection="raw"))
+        DistanceDetector.fit(
+            "mahalanobis", walkers, replace(CONFIG, reference=Reference(projection="raw"))
+        )
 
 
 def test_footage_without_windows_is_refused_and_clips_without_windows_have_no_scores(
@@ -314,7 +325,7 @@ def test_footage_without_windows_is_refused_and_clips_without_windows_have_no_sc
 def test_windows_cut_for_another_detector_are_refused(
     knn: DistanceDetector, walkers: list[Clip]
 ) -> None:
-    index, _ = cut(walkers[0], replace(CONFIG, T=5), STEP18)
+    index, _ = cut(walkers[0], [ViewSettings(replace(CONFIG, T=5))], STEP18)
     with pytest.raises(DataError, match=r"expected x of shape \(N, 2, 18, 4\), got \(3, 2, 18, 5"):
         knn.score_windows(index.windows(slice(0, 3)))
 
@@ -386,18 +397,24 @@ BROKEN: dict[str, tuple[Callable[[Tensors, dict[str, Any]], object], str]] = {
         lambda t, m: (m["origin"].update(windows=0), t.update(points=t["points"][:0])),
         "k is 1",
     ),
-    "several scales": (lambda t, m: m["config"].update(L=3), "not those of knn"),
+    "several scales": (lambda t, m: m["views"][0].update(L=3), "not those of knn"),
     "no whitening": (
-        lambda t, m: (m.update(method="mahalanobis"), m["config"].update(whiten=False)),
+        lambda t, m: (
+            m.update(method="mahalanobis"),
+            m["views"][0]["reference"].update(whitening=0),
+        ),
         "not those of mahalanobis",
     ),
     "raw": (
-        lambda t, m: (m.update(method="mahalanobis"), m["config"].update(projection="raw")),
+        lambda t, m: (
+            m.update(method="mahalanobis"),
+            m["views"][0]["reference"].update(projection="raw"),
+        ),
         "expected one that whitens",
     ),
     "no mean": (lambda t, m: t.pop("mu"), "'mu' is missing"),
     "eigenvalue 0": (lambda t, m: t["Lambda_K"].fill(0), "tensor Lambda_K must be positive"),
-    "newer format": (lambda t, m: m.update(format=99), "expected format 1, got 99"),
+    "newer format": (lambda t, m: m.update(format=99), "expected format 2, got 99"),
 }
 
 

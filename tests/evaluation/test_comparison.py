@@ -122,9 +122,8 @@ def test_the_table_of_a_detector_with_views_has_all_trivial_scores(
 def test_people_have_scores_only_where_they_are(
     street: Dataset, fitted: Detector, placement: Placement, fps: float
 ) -> None:
-    by_clock = tuple(replace(view, clock=True) for view in fitted.config.views)
-    config = replace(fitted.config, clock=True, views=by_clock)
-    detector = replace(fitted, model=replace(fitted.model, config=config))
+    by_clock = (replace(one, config=replace(one.config, clock=True)) for one in fitted.views)
+    detector = replace(fitted, views=tuple(by_clock))
     at_once = 0
     for clip, _ in street.test_clips():
         scores = detector.score(replace(clip, fps=fps))
@@ -185,7 +184,7 @@ def test_the_rate_of_clips_that_state_none_is_given(people: Path) -> None:
     assert all(clip.fps is None for clip in dataset.train_clips())
     (given,) = comparison.experiments(["views"], TINY, comparison.Trials(fps=50.0))["views"]
     detector = given.fit(dataset)
-    assert [view.T for view in detector.config.views][:2] == [50, 17]
+    assert [view.config.T for view in detector.view_settings][:2] == [50, 17]
     scores = detector.score(next(iter(dataset.test_clips()))[0])
     assert np.isfinite(scores.A).all()
 

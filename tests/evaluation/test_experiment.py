@@ -36,6 +36,7 @@ from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 DISTANCE = Experiment(method="mahalanobis", config=TINY)
@@ -234,8 +235,8 @@ class Listener:
     heard: list[Windows] = field(default_factory=list)
 
     @property
-    def config(self) -> Config:
-        return self.fitted.config
+    def view_settings(self) -> tuple[ViewSettings, ...]:
+        return self.fitted.view_settings
 
     @property
     def skeleton(self) -> Skeleton:
@@ -254,7 +255,7 @@ def test_jitter_is_independent_in_every_frame_joint_axis_window_and_clip(people:
     noises = []
     for named in (clip, replace(clip, name="another")):
         calm, noisy = Listener(fitted), Listener(fitted)
-        score_clip(named, fitted.config, fitted.skeleton, calm.score_windows)
+        score_clip(named, fitted.view_settings, fitted.skeleton, calm.score_windows)
         Jittered(noisy, 0.2).score(named)  # type: ignore[arg-type]  # a listener stands for it
         pairs = zip(noisy.heard, calm.heard, strict=True)
         noises.append(np.concatenate([(one.x - two.x) / 0.2 for one, two in pairs]))

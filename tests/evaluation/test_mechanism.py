@@ -51,7 +51,7 @@ class Shaken:
             scores = self.fitted.score_windows(replace(windows, x=windows.x + noise))
             return scores if self.weighted else replace(scores, A=scores.E.max(axis=1))
 
-        return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
+        return score_clip(clip, self.fitted.view_settings, self.fitted.skeleton, score_windows)
 
 
 class Mocap:

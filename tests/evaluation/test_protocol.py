@@ -37,6 +37,7 @@ from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.windows.body import Repairs
+from stepvad.windows.views import ViewSettings
 
 
 def scores(name: str, n_frames: int, rows: Iterable[tuple[int, int, float]]) -> Scores:
@@ -366,7 +367,7 @@ class AnkleSpeed:
         self.config = config
 
     def score(self, clip: Clip) -> Scores:
-        index, counts = windows.cut(clip, self.config, skeletons.STEP18)
+        index, counts = windows.cut(clip, [ViewSettings(self.config)], skeletons.STEP18)
         batch = index.windows(slice(None))
         motion = np.abs(np.diff(batch.x, axis=3)).mean(axis=(1, 2, 3))
         E = np.stack([motion, -motion], axis=1).astype(np.float32)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.config import Compute, Config
+from stepvad.config import Compute, Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.evaluation import protocol
@@ -225,7 +225,7 @@ def test_the_choices_told_are_those_of_the_run(name: PaperDataset, layouts: Path
     assert any("epochs trained and the best kept" in line for line in usual) == (name == "ubnormal")
     reduced = told(Compute(precision="bfloat16"))
     assert "in bfloat16" in reduced[0]
-    changed = told(block_jitter=0.1, T=5, missing="middle", spread_floor=0.2)
+    changed = told(T=5, joints="middle", reference=Reference(block_jitter=0.1, spread_floor=0.2))
     assert [one for one in usual if one not in changed] == [
         "gaps of up to 12 frames filled linearly",
         "joints that were not found placed by the others",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stepvad import Config
+from stepvad.config import Reference
 from stepvad.errors import DataError
 from stepvad.evaluation import baselines, datasets, protocol
 from stepvad.evaluation.comparison import compare, unscored
@@ -155,7 +156,7 @@ def test_both_stand_beside_every_method(walker_dataset: Path) -> None:
 
 def test_windows_of_another_profile_are_found() -> None:
     dataset = street()
-    config = Config(T=T, drop_last_window=True)
+    config = Config(T=T, reference=Reference(drop_last_window=True))
     (scores, *_) = [one.scores for one in unscored(dataset, config)]
     whole = BodyWindows.of(next(iter(dataset.test())), T)
     body = whole.at(scores)

@@ -110,7 +110,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     x = np.concatenate([windows.x for windows in cut_by_stream])
     track = np.concatenate([windows.track_id for windows in cut_by_stream])
     frame = np.concatenate([windows.frame for windows in cut_by_stream])
-    index, _ = cut(recorded, small_model.config, small_model.skeleton)
+    index, _ = cut(recorded, small_model.view_settings, small_model.skeleton)
     whole = index.windows(slice(None))
     ours, theirs = np.lexsort((frame, track)), np.lexsort((whole.frame, whole.track_id))
     assert np.array_equal(track[ours], whole.track_id[theirs])

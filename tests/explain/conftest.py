@@ -25,6 +25,6 @@ def odd_clip(detector: Detector, walker_test: list[tuple[Clip, FrameLabels]]) ->
 @pytest.fixture(scope="session")
 def index(detector: Detector, walker_test: list[tuple[Clip, FrameLabels]]) -> WindowIndex:
     """Windows of all test clips, odd and usual ones."""
-    config, skeleton = detector.config, detector.skeleton
-    runs = [run for clip, _ in walker_test for run, _ in clip_runs(clip, config, skeleton)]
-    return WindowIndex.of(runs, config, skeleton.V)
+    views, skeleton = detector.view_settings, detector.skeleton
+    runs = [run for clip, _ in walker_test for run, _ in clip_runs(clip, views, skeleton)]
+    return WindowIndex.of_runs(runs, views, skeleton.V)

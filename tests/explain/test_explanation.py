@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.config import Aggregation, Config
+from stepvad.config import Aggregation, Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.explain import explain, explain_event, explanation, ghosts, highest
@@ -19,6 +19,7 @@ from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18
 from stepvad.windows.runs import WindowIndex, cut
 from stepvad.windows.values import Windows
+from tests.tracks import with_config
 
 
 def taken_apart(
@@ -33,7 +34,7 @@ def taken_apart(
 
 def with_aggregation(detector: Detector, aggregation: Aggregation) -> Detector:
     config = replace(detector.config, aggregation=aggregation)
-    return Detector(replace(detector.model, config=config))
+    return with_config(detector, config)
 
 
 @pytest.mark.parametrize("aggregation", ["max", "sum", "top2", "top3", 4])
@@ -137,7 +138,7 @@ def test_without_places_it_is_the_highest_window_of_the_clip(
 def test_joints_and_frames_keep_their_places(
     detector: Detector, odd_clip: Clip, top: Explanation
 ) -> None:
-    index, _ = cut(odd_clip, detector.config, detector.skeleton)
+    index, _ = cut(odd_clip, detector.view_settings, detector.skeleton)
     (row,) = np.flatnonzero((index.track_id == top.track) & (index.frame == top.frames[-1]))
     windows, space = index.windows(np.array([row])), detector.model.space
     assert isinstance(space, PCSpace)
@@ -242,7 +243,12 @@ def test_a_window_that_is_not_there_is_refused(detector: Detector, odd_clip: Cli
 
 
 def test_raw_coordinates_are_explained_too(walkers: list[Clip]) -> None:
-    config = Config(projection="raw", whiten=True, width=32, max_steps=60, learning_rate=2e-3)
+    config = Config(
+        reference=Reference(projection="raw", whitening=1.0),
+        width=32,
+        max_steps=60,
+        learning_rate=2e-3,
+    )
     raw = Detector.fit(walkers[:2], config)
     (_, place), *_ = highest(raw.score(walkers[0]), 1)
     (one,) = explain(raw, walkers[0], [place])

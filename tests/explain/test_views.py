@@ -30,7 +30,7 @@ def footage() -> list[Clip]:
 @pytest.fixture(scope="module")
 def several(footage: list[Clip]) -> Detector:
     """Poses of 25 and 8 frames, motion over both, and the place."""
-    return Detector.fit(footage, QUICK.with_views(("pose", "motion", "place"), 25.0))
+    return Detector.fit(footage, QUICK.per_view(("pose", "motion", "place"), 25.0))
 
 
 def moved(clip: Clip, *, faster: float = 1.0, by: float = 0.0, larger: float = 1.0) -> Clip:
@@ -83,12 +83,13 @@ def test_the_base_is_what_the_nearest_normal_windows_would_score(
     several: Detector, footage: list[Clip]
 ) -> None:
     clip = moved(footage[0], faster=2.0)
-    index = cut(clip, several.config, several.skeleton)[0]
+    index = cut(clip, several.view_settings, several.skeleton)[0]
     rows = np.array([0, 60])
     windows = index.windows(rows)
     places = [(int(windows.track_id[n]), int(windows.frame[n])) for n in range(2)]
     below = []
-    for view, part in zip(windows.views, several.parts, strict=True):
+    for view, alone in zip(windows.views, several.views, strict=True):
+        part = replace(several, views=(alone,))
         space = part.model.space
         normal = ghosts.nearest_normal(part, space.project(view.windows.x))
         weight = view.windows.weight(part.config)
@@ -115,7 +116,7 @@ def test_footage_of_another_rate_is_explained_over_its_own_frames(
 
 
 def test_contributions_sum_to_the_score(several: Detector, footage: list[Clip]) -> None:
-    windows = cut(footage[1], several.config, several.skeleton)[0].windows(slice(None))
+    windows = cut(footage[1], several.view_settings, several.skeleton)[0].windows(slice(None))
     added = several.contributions(windows)
     assert added.shape == (len(windows), 5)
     A = several.score_windows(windows).A

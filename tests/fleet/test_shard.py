@@ -630,7 +630,7 @@ LOW_THRESHOLD = 2.0
 def model(scenes: list[Clip], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Poses, motion and place, fitted in a second."""
     path = tmp_path_factory.mktemp("views") / "several.safetensors"
-    config = THREE_VIEWS.with_views(("pose", "motion", "place"), 25.0)
+    config = THREE_VIEWS.per_view(("pose", "motion", "place"), 25.0)
     Detector.fit(scenes, config).save(path)
     return path
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ Trained = Callable[..., Detector]
 
 
 def on(detector: Detector, engine: Engine) -> Detector:
-    return replace(detector, runtime=engine, threads=1)
+    return detector.with_engine(engine, 1)
 
 
 def some(windows: Windows, rows: slice | NDArray[np.int64]) -> Windows:
@@ -81,12 +80,12 @@ def test_a_window_has_the_same_score_in_every_batch(
     engine: Engine, trained: Trained, test_windows: Windows
 ) -> None:
     detector = on(trained(), engine)
-    together = detector.energies(some(test_windows, slice(0, 2 * ROWS + 3)))
+    together = detector.views[0].energies(some(test_windows, slice(0, 2 * ROWS + 3)))
     spread = np.sqrt(detector.model.E_var)
     tolerance = 0.05 if "-" in engine else 1e-5 * np.abs(together / spread).max()
-    assert detector.energies(some(test_windows, slice(0))).shape == (0, detector.config.L)
+    assert detector.views[0].energies(some(test_windows, slice(0))).shape == (0, detector.config.L)
     for rows in (slice(0, 1), slice(5, 6), slice(3, 3 + ROWS), slice(ROWS - 1, ROWS + 1)):
-        alone = detector.energies(some(test_windows, rows))
+        alone = detector.views[0].energies(some(test_windows, rows))
         np.testing.assert_allclose(alone / spread, together[rows] / spread, atol=tolerance)
 
 
@@ -107,9 +106,9 @@ def test_scores_stay_as_they_are_when_later_windows_are_scored(
     engine: Engine, trained: Trained, test_windows: Windows
 ) -> None:
     detector = on(trained(), engine)
-    first = detector.energies(some(test_windows, slice(0, 8)))
+    first = detector.views[0].energies(some(test_windows, slice(0, 8)))
     before = first.copy()
-    detector.energies(some(test_windows, slice(8, 16)))
+    detector.views[0].energies(some(test_windows, slice(8, 16)))
     np.testing.assert_array_equal(first, before)
 
 
@@ -182,7 +181,7 @@ def test_a_processor_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_unknown_runtime_is_named(trained: Trained) -> None:
     with pytest.raises(ConfigError, match="runtime: expected 'auto' or 'fastest' or 'numpy'"):
-        replace(trained(), runtime="tpu")  # type: ignore[arg-type]
+        trained().with_engine("tpu")  # type: ignore[arg-type]
 
 
 def test_threads_are_those_asked_for_or_omp_num_threads_or_all_cores(
@@ -200,7 +199,7 @@ def test_threads_are_those_asked_for_or_omp_num_threads_or_all_cores(
 
 def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="stepvad.model.engines")
-    replace(trained(), runtime="auto", threads=1)
+    trained().with_engine("auto", 1)
     assert "scoring with onnxruntime, threads: 1" in caplog.messages
 
 
@@ -257,15 +256,14 @@ from stepvad import Detector
 from stepvad.model import modelfile
 from stepvad.evaluation.walkers import make_clips
 from stepvad.site.intake import demo
-from stepvad.model.export import export
 
 asked = []
 sys.addaudithook(lambda name, _: name.startswith("socket.") and asked.append(name))
 ((clip, _),) = make_clips(1, seed=0, seconds=3.0)
 for runtime in ("openvino", "onnxruntime"):
     Detector.load(demo.MODEL, threads=1, runtime=runtime).score(clip)
-export(modelfile.read(Path(demo.MODEL)), Path(sys.argv[1], "model.xml"))
-export(modelfile.read(Path(demo.MODEL)), Path(sys.argv[1], "model.onnx"))
+Detector.load(demo.MODEL).export(Path(sys.argv[1], "model.xml"))
+Detector.load(demo.MODEL).export(Path(sys.argv[1], "model.onnx"))
 print(*asked)
 """
 LOUD = "import onnxruntime, openvino"

@@ -15,18 +15,19 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.config import Config
+from stepvad.config import Reference
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.formats import write_clip
 from stepvad.model import export as exporting
 from stepvad.model.engines import usable
-from stepvad.model.export import export, probes
+from stepvad.model.export import probes
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows.body import standardise
 from stepvad.windows.values import Windows
 from tests.pages import ROOT
+from tests.tracks import with_config
 
 Trained = Callable[..., Detector]
 EXAMPLE = ROOT / "examples" / "score_onnx.py"
@@ -42,10 +43,6 @@ def scores_of_file(
     return scores
 
 
-def with_settings(detector: Detector, config: Config) -> Detector:
-    return replace(detector, model=replace(detector.model, config=config))
-
-
 def score_raw(
     detector: Detector, x: NDArray[np.float32], c: NDArray[np.float32]
 ) -> NDArray[np.float32]:
@@ -59,8 +56,8 @@ def test_an_exported_file_scores_pixels_as_the_detector_does(
     kind: str, trained: Trained, tmp_path: Path
 ) -> None:
     detector, path = trained(kind), tmp_path / "model.onnx"
-    assert export(detector.model, path).deviation < 1e-4
-    x, c = probes(detector.model)
+    assert detector.export(path).deviation < 1e-4
+    x, c = probes(detector.config, detector.skeleton.V)
     expected = score_raw(detector, x, c)
     np.testing.assert_allclose(scores_of_file(path, x, c), expected, rtol=1e-4, atol=1e-4)
 
@@ -73,7 +70,7 @@ def test_an_exported_file_scores_pixels_as_the_detector_does(
         {"aggregation": "top3"},
         {"aggregation": 4},
         {"confidence": False},
-        {"spread_floor": 0.5},
+        {"reference": Reference(spread_floor=0.5)},
     ],
     ids=str,
 )
@@ -81,9 +78,9 @@ def test_the_file_follows_the_settings(
     settings: dict[str, object], trained: Trained, tmp_path: Path
 ) -> None:
     plain, path = trained(), tmp_path / "model.onnx"
-    detector = with_settings(plain, replace(plain.config, **settings))  # type: ignore[arg-type]
-    export(detector.model, path)
-    x = probes(plain.model)[0]
+    detector = with_config(plain, replace(plain.config, **settings))  # type: ignore[arg-type]
+    detector.export(path)
+    x = probes(plain.config, plain.skeleton.V)[0]
     c = np.linspace(0.1, 1, len(x), dtype=np.float32)
     got = scores_of_file(path, x, c)
     np.testing.assert_allclose(got, score_raw(detector, x, c), rtol=1e-4, atol=1e-4)
@@ -94,7 +91,7 @@ def test_windows_without_spread_have_finite_scores_and_there_may_be_none(
     trained: Trained, tmp_path: Path
 ) -> None:
     detector, path = trained(), tmp_path / "model.onnx"
-    export(detector.model, path)
+    detector.export(path)
     x = np.full((3, 2, 18, 12), 1234.5, dtype=np.float32)
     x[1, 0] += np.arange(12)  # moves in x alone
     x[2] *= 1 + np.float32(1e-7)
@@ -111,16 +108,16 @@ def test_openvinos_own_files_score_the_same(kind: str, trained: Trained, tmp_pat
     import openvino
 
     detector, path = trained(kind), tmp_path / "model.xml"
-    assert export(detector.model, path).deviation < 1e-4
+    assert detector.export(path).deviation < 1e-4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.bin", "model.xml"]
-    x, c = probes(detector.model)
+    x, c = probes(detector.config, detector.skeleton.V)
     compiled = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     np.testing.assert_allclose(compiled([x, c])[0], score_raw(detector, x, c), rtol=1e-4, atol=1e-4)
 
 
 def test_the_same_model_gives_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
     for name in ("a.onnx", "b.onnx"):
-        export(trained().model, tmp_path / name)
+        trained().export(tmp_path / name)
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
     onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"), full_check=True)
 
@@ -130,13 +127,13 @@ def test_a_file_that_deviates_is_not_written(
 ) -> None:
     monkeypatch.setattr(exporting, "ROUNDING", 1.0)  # every window counts as still
     with pytest.raises(StepvadError, match="export: expected a deviation below"):
-        export(trained().model, tmp_path / "model.onnx")
+        trained().export(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_suffixes_are_refused(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(StepvadError, match=r"expected a name that ends in \.onnx or \.xml"):
-        export(trained().model, tmp_path / "model.pt")
+        trained().export(tmp_path / "model.pt")
 
 
 def run_example(model: Path, poses: Path) -> list[list[str]]:
@@ -158,7 +155,7 @@ def test_the_example_scores_a_track_without_stepvad(
     rng = np.random.default_rng(0)
     keypoints = (rng.normal(size=(30, skeleton.V, 2)).cumsum(axis=0) * 5 + 500).astype(np.float32)
     confidence = rng.uniform(0.1, 1, (30, skeleton.V)).astype(np.float32)
-    export(detector.model, tmp_path / "model.onnx")
+    detector.export(tmp_path / "model.onnx")
     np.savez(tmp_path / "track.npz", keypoints=keypoints, confidence=confidence)
     rows = run_example(tmp_path / "model.onnx", tmp_path / "track.npz")
     clip = Clip("one", None, 30, (Track(0, np.arange(30), keypoints, confidence),), skeleton)
@@ -185,7 +182,7 @@ def test_the_example_scores_the_file_of_an_extraction(trained: Trained, tmp_path
         for number, some in enumerate(frames)
     )
     clip = Clip("lobby", 25.0, 90, tracks, COCO17)
-    export(detector.model, tmp_path / "model.onnx")
+    detector.export(tmp_path / "model.onnx")
     write_clip(clip, tmp_path / "lobby.parquet")
     rows = run_example(tmp_path / "model.onnx", tmp_path / "lobby.parquet")
     expected = detector.score(clip)
@@ -198,5 +195,5 @@ def test_the_example_scores_the_file_of_an_extraction(trained: Trained, tmp_path
 
 def test_a_detector_exports_itself(trained: Trained, tmp_path: Path) -> None:
     parity = trained().export(str(tmp_path / "a.onnx"))
-    assert parity == export(trained().model, tmp_path / "b.onnx")
+    assert parity == trained().export(tmp_path / "b.onnx")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.config import Config, Projection
+from stepvad.config import Config, Projection, Reference
 from stepvad.detector import Detector
 from stepvad.errors import DataError, ModelFileError, Progress
 from stepvad.formats.labels import FrameLabels
@@ -22,6 +22,7 @@ from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
 
 CONFIG = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=6, batch_size=64)
 
@@ -34,7 +35,9 @@ def strange(walker_test: list[tuple[Clip, FrameLabels]]) -> list[Clip]:
 
 def windows_of(*clips: Clip) -> NDArray[np.float32]:
     """All windows of some clips, `(N, 2, V, T)`."""
-    return np.concatenate([cut(clip, CONFIG, STEP18)[0].windows(slice(None)).x for clip in clips])
+    return np.concatenate(
+        [cut(clip, [ViewSettings(CONFIG)], STEP18)[0].windows(slice(None)).x for clip in clips]
+    )
 
 
 def same(a: PCSpace, b: PCSpace) -> bool:
@@ -44,9 +47,9 @@ def same(a: PCSpace, b: PCSpace) -> bool:
 
 def test_only_raw_coordinates_decide_how_many_components_there_are() -> None:
     assert resolve(CONFIG, STEP18) == CONFIG
-    raw = resolve(replace(CONFIG, projection="raw"), STEP18)
-    assert raw == replace(CONFIG, projection="raw", K=2 * 18 * 3)
-    four = resolve(replace(CONFIG, projection="raw", T=5), of_size(4))
+    raw = resolve(replace(CONFIG, reference=Reference(projection="raw")), STEP18)
+    assert raw == replace(CONFIG, reference=Reference(projection="raw"), K=2 * 18 * 3)
+    four = resolve(replace(CONFIG, reference=Reference(projection="raw"), T=5), of_size(4))
     assert four.K == 2 * 4 * 5
 
 
@@ -54,8 +57,8 @@ def test_only_raw_coordinates_decide_how_many_components_there_are() -> None:
 def test_whitened_components_have_identity_covariance_over_all_windows_learned_from(
     walkers: list[Clip], strange: list[Clip], whiten: bool
 ) -> None:
-    config = replace(CONFIG, whiten=whiten, max_steps=40)
-    parts = [Footage.read(clips, config) for clips in (walkers[:1], strange[:1])]
+    config = replace(CONFIG, reference=Reference(whitening=float(whiten)), max_steps=40)
+    parts = [Footage.read(clips, ViewSettings(config)) for clips in (walkers[:1], strange[:1])]
     space = fit_space(parts, config)
     pi_x = space.project(windows_of(walkers[0], strange[0])).astype(np.float64)
     covariance = np.cov(pi_x.T, bias=True)
@@ -69,8 +72,8 @@ def test_whitened_components_have_identity_covariance_over_all_windows_learned_f
 def test_components_of_two_footages_are_those_of_all_their_clips(
     walkers: list[Clip], strange: list[Clip]
 ) -> None:
-    parts = [Footage.read(clips, CONFIG) for clips in (walkers[:2], strange[:1])]
-    together = [Footage.read([*walkers[:2], *strange[:1]], CONFIG)]
+    parts = [Footage.read(clips, ViewSettings(CONFIG)) for clips in (walkers[:2], strange[:1])]
+    together = [Footage.read([*walkers[:2], *strange[:1]], ViewSettings(CONFIG))]
     a, b = fit_space(parts, CONFIG), fit_space(together, CONFIG)
     assert isinstance(a, PCSpace)
     assert isinstance(b, PCSpace)
@@ -89,7 +92,7 @@ def test_clips_for_the_projection_alone_change_it(walkers: list[Clip], strange: 
 def test_raw_coordinates_have_nothing_to_learn_from_more_clips(
     walkers: list[Clip], strange: list[Clip]
 ) -> None:
-    config = replace(CONFIG, projection="raw", network="vanilla")
+    config = replace(CONFIG, reference=Reference(projection="raw"), network="vanilla")
     plain = Detector.fit(walkers[:1], config)
     wider = Detector.fit(walkers[:1], config, projection_clips=strange)
     assert same(plain.model.space, wider.model.space)
@@ -120,7 +123,9 @@ def test_the_energy_model_is_trained_on_the_normal_clips_alone(
     np.testing.assert_array_equal(pi_x, detector.model.space.project(x))
     energies = np.concatenate(
         [
-            detector.energies(cut(clip, config, STEP18)[0].windows(slice(None)))
+            detector.views[0].energies(
+                cut(clip, [ViewSettings(config)], STEP18)[0].windows(slice(None))
+            )
             for clip in walkers[:2]
         ]
     ).astype(np.float64)
@@ -136,12 +141,12 @@ def test_confidence_weighs_the_training_windows_unless_it_is_switched_off(
     weights = {}
     for confidence in (True, False):
         config = replace(CONFIG, confidence=confidence)
-        seen = Footage.read(walkers[:1], config)
+        seen = Footage.read(walkers[:1], ViewSettings(config))
         space = fit_space([seen], config)
-        windows = Projected.of(seen, space, config)
+        windows = Projected.from_footage(seen, space, config)
         assert (windows.kept is not None) == kept
         weights[confidence] = windows.batch(slice(0, 50))[1]
-    c = cut(walkers[0], CONFIG, STEP18)[0].windows(slice(0, 50)).c
+    c = cut(walkers[0], [ViewSettings(CONFIG)], STEP18)[0].windows(slice(0, 50)).c
     assert c.std() > 0
     np.testing.assert_array_equal(weights[True], c)
     np.testing.assert_array_equal(weights[False], np.ones(50))
@@ -197,7 +202,11 @@ def test_fitting_a_projection_reports_its_stages(
     walkers: list[Clip], kind: Projection, stages: list[str]
 ) -> None:
     reports: dict[str, Progress] = {}
-    config = replace(CONFIG, projection=kind)
-    fit_space([Footage.read(walkers[:1], config)], config, lambda p: reports.update({p.stage: p}))
+    config = replace(CONFIG, reference=Reference(projection=kind))
+    fit_space(
+        [Footage.read(walkers[:1], ViewSettings(config))],
+        config,
+        lambda p: reports.update({p.stage: p}),
+    )
     assert list(reports) == stages
     assert all(report.done == report.total for report in reports.values())

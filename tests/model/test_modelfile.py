@@ -25,22 +25,21 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from stepvad import __version__
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, silent
 from stepvad.model import modelfile
 from stepvad.model.modelfile import (
     FORMAT,
     KEY,
-    Model,
     read,
     read_tensors,
     sha256,
     space_tensors,
-    write,
     write_tensors,
 )
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
+from stepvad.model.views import View
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
 from stepvad.skeletons import of_size
@@ -59,32 +58,35 @@ def file(detector: Detector, tmp_path: Path) -> Path:
     return path
 
 
-def equal(a: Model, b: Model) -> bool:
+def equal(one: View, other: View) -> bool:
+    a, b = one.model, other.model
     arrays: list[tuple[NDArray[Any], NDArray[Any]]] = [(a.E_mean, b.E_mean), (a.E_var, b.E_var)]
     spaces = space_tensors(a.space), space_tensors(b.space)
     arrays += [(spaces[0][name], spaces[1][name]) for name in {**spaces[0], **spaces[1]}]
     arrays += [(a.weights[name], b.weights[name]) for name in (*a.weights, *b.weights)]
-    return (a.config, a.skeleton, a.origin) == (b.config, b.skeleton, b.origin) and all(
-        x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays
-    )
+    same = one.config == other.config and a.noise == b.noise
+    return same and all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
 
 
 def test_a_model_comes_back_as_it_was(detector: Detector, file: Path) -> None:
-    assert equal(read(file), detector.model)
+    views, skeleton, origin, digest = read(file)
+    assert (skeleton, origin) == (detector.skeleton, detector.origin)
+    assert digest == sha256(file)
+    assert [equal(one, own) for one, own in zip(views, detector.views, strict=True)] == [True]
     assert not list(file.parent.glob("*.part"))
 
 
 def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path) -> None:
     for name in "ab":
-        write(detector.model, tmp_path / name)
+        detector.save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert sha256(tmp_path / "a") == sha256(tmp_path / "b")
 
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
     meta: Any = read_tensors(file)[1]
-    assert meta["format"] == FORMAT == 1
-    assert meta["config"] == detector.config.facts()
+    assert meta["format"] == FORMAT == 2
+    assert meta["views"] == [asdict(detector.config)]
     assert meta["skeleton"]["joints"][1] == "neck"
     assert meta["origin"]["library"] == __version__
     assert len(meta["origin"]["data_sha256"]) == 64
@@ -132,30 +134,42 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 def test_another_format_is_refused(file: Path) -> None:
     tensors, meta = read_tensors(file)
     write_tensors(tensors, meta | {"format": FORMAT + 1}, file)
-    with pytest.raises(ModelFileError, match="expected format 1, got 2") as error:
+    with pytest.raises(ModelFileError, match="expected format 2, got 3") as error:
         read(file)
     assert "fit it again" in error.value.hint
 
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]] = {
-    "no mean": (lambda t, m: t.pop("mu"), "'mu' is missing"),
-    "short mean": (lambda t, m: t.update(mu=t["mu"][1:]), "tensor mu must be float32 of shape"),
-    "wide mean": (lambda t, m: t.update(mu=t["mu"].astype(np.float64)), "must be float32"),
-    "NaN weight": (
-        lambda t, m: t.update({"network.head.bias": np.array([np.nan], np.float32)}),
-        "tensor network.head.bias must be finite",
+    "no mean": (lambda t, m: t.pop("view0.mu"), "'view0.mu' is missing"),
+    "short mean": (
+        lambda t, m: t.update({"view0.mu": t["view0.mu"][1:]}),
+        "tensor view0.mu must be float32 of shape",
     ),
-    "eigenvalue 0": (lambda t, m: t["Lambda_K"].fill(0), "tensor Lambda_K must be positive"),
-    "variance 0": (lambda t, m: t["E_var"].fill(0), "tensor E_var must be positive"),
-    "no setting": (lambda t, m: m["config"].pop("K"), "expected a complete"),
-    "unknown setting": (lambda t, m: m["config"].update(wings=2), "wings"),
-    "setting of another type": (lambda t, m: m["config"].update(K="5"), "K: expected int, got '5'"),
-    "truth as number": (lambda t, m: m["config"].update(T=True), "T: expected int, got True"),
-    "impossible setting": (lambda t, m: m["config"].update(T=0), "T: expected at least 1"),
+    "wide mean": (
+        lambda t, m: t.update({"view0.mu": t["view0.mu"].astype(np.float64)}),
+        "must be float32",
+    ),
+    "NaN weight": (
+        lambda t, m: t.update({"view0.network.head.bias": np.array([np.nan], np.float32)}),
+        "tensor view0.network.head.bias must be finite",
+    ),
+    "eigenvalue 0": (
+        lambda t, m: t["view0.Lambda_K"].fill(0),
+        "tensor view0.Lambda_K must be positive",
+    ),
+    "variance 0": (lambda t, m: t["view0.E_var"].fill(0), "tensor view0.E_var must be positive"),
+    "no setting": (lambda t, m: m["views"][0].pop("K"), "expected a complete"),
+    "unknown setting": (lambda t, m: m["views"][0].update(wings=2), "wings"),
+    "setting of another type": (
+        lambda t, m: m["views"][0].update(K="5"),
+        "K: expected int, got '5'",
+    ),
+    "truth as number": (lambda t, m: m["views"][0].update(T=True), "T: expected int, got True"),
+    "impossible setting": (lambda t, m: m["views"][0].update(T=0), "T: expected at least 1"),
     "no joints": (lambda t, m: m["skeleton"].update(joints=[]), "at least one joint"),
     "bones as words": (lambda t, m: m["skeleton"].update(bones=["a"]), "expected a complete"),
     "no origin": (lambda t, m: m.pop("origin"), "'origin' is missing"),
-    "settings as list": (lambda t, m: m.update(config=[]), "expected a complete"),
+    "settings as list": (lambda t, m: m.update(views=[]), "expected a complete"),
 }
 
 
@@ -176,7 +190,8 @@ def test_every_setting_survives_json() -> None:
     odd = replace(
         Config(), T=5, patience=3, max_steps=9, aggregation=2, sigma_low=0.05, confidence=False
     )
-    assert Config.of_facts(json.loads(json.dumps(odd.facts()))) == odd
+    odd = replace(odd, joints="middle", reference=Reference(projection="raw", smooth=0.5))
+    assert Config.from_facts(json.loads(json.dumps(asdict(odd)))) == odd
 
 
 def test_flipped_bytes_give_a_model_or_a_clear_error(file: Path) -> None:
@@ -191,7 +206,7 @@ def test_flipped_bytes_give_a_model_or_a_clear_error(file: Path) -> None:
             spoilt[at] = byte
         file.write_bytes(spoilt)
         with contextlib.suppress(ModelFileError):
-            assert isinstance(read(file), Model)
+            assert isinstance(read(file)[0][0], View)
 
     check()
 
@@ -278,7 +293,7 @@ def test_an_exponent_flipped_in_any_tensor_gives_finite_scores_or_a_clear_error(
         {"sigma_low": 10**400, "sigma_high": 10**401},
         {"sigma_high": 10**400},
         {"learning_rate": 10**400},
-        {"spread_floor": 10**400},
+        {"reference": asdict(Reference()) | {"spread_floor": 10**400}},
         {"width": 10**30},
         {"T": 10**30},
         {"L": 10**30},
@@ -289,7 +304,7 @@ def test_an_exponent_flipped_in_any_tensor_gives_finite_scores_or_a_clear_error(
 def test_settings_of_absurd_size_are_refused(
     model: Path, tmp_path: Path, setting: dict[str, Any]
 ) -> None:
-    path = rewritten(model, tmp_path / "m", lambda _, meta: meta["config"].update(setting))
+    path = rewritten(model, tmp_path / "m", lambda _, meta: meta["views"][0].update(setting))
     with pytest.raises(ModelFileError) as error:
         Detector.load(path)
     assert error.value.hint
@@ -298,7 +313,7 @@ def test_settings_of_absurd_size_are_refused(
 @pytest.mark.parametrize("number", [1.0, "1", None, FORMAT + 1, 0])
 def test_only_known_formats_are_read(model: Path, tmp_path: Path, number: object) -> None:
     path = rewritten(model, tmp_path / "m", lambda _, meta: meta.update(format=number))
-    with pytest.raises(ModelFileError, match=r"m: expected format 1, got "):
+    with pytest.raises(ModelFileError, match=r"m: expected format 2, got "):
         Detector.load(path)
 
 
@@ -357,7 +372,7 @@ SPOILT: dict[str, Callable[[Tensors, dict[str, Any]], object]] = {
 @pytest.mark.parametrize("fault", SPOILT)
 def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, fault: str) -> None:
     checkpoint = tmp_path / "checkpoint"
-    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    config = replace(CONFIG, max_steps=None, epochs=2)
     train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     rewritten(checkpoint, checkpoint, SPOILT[fault])
     with pytest.raises(ModelFileError) as error:
@@ -369,7 +384,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, fault: str) -
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
-    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    config = replace(CONFIG, max_steps=None, epochs=2)
     train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     again = TrainingCheckpoint(checkpoint, resume=True)
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
@@ -436,7 +451,7 @@ def _template(endpoint: str) -> str:
 
 @pytest.mark.parametrize("name", [ADDRESS, Path(ADDRESS), ADDRESS.replace("rs/", f"rs@{COMMIT}/")])
 def test_a_model_is_read_from_the_hub(client: Path, name: str | Path) -> None:
-    assert Detector.load(name).model.sha256 == hashlib.sha256(MODEL).hexdigest()
+    assert Detector.load(name).sha256 == hashlib.sha256(MODEL).hexdigest()
     assert [*client.rglob("walkers.safetensors")]
 
 
@@ -447,7 +462,7 @@ def test_it_is_in_the_cache_when_the_hub_is_away(
 
     Detector.load(ADDRESS)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert Detector.load(ADDRESS).model.sha256
+    assert Detector.load(ADDRESS).sha256
     shutil.rmtree(client)
     with pytest.raises(ModelFileError, match="on the Hub, got: "):
         Detector.load(ADDRESS)

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from stepvad import Detector
-from stepvad.config import Compute, Config, Method, Precision
+from stepvad.config import Compute, Config, Method, Precision, Reference
 from stepvad.errors import ConfigError, ModelFileError, Progress, Report, StepvadError, silent
 from stepvad.evaluation.baselines import variant
 from stepvad.model import dsm, modelfile, training
@@ -164,7 +164,7 @@ def test_the_seed_decides_everything() -> None:
 
 
 def test_block_jitter_changes_the_training_and_is_reproducible() -> None:
-    jittered = replace(CONFIG, block_jitter=0.1)
+    jittered = replace(CONFIG, reference=Reference(block_jitter=0.1))
     a, _ = train(gaussian(), jittered, report=silent)
     b, _ = train(gaussian(), jittered, report=silent)
     plain, _ = train(gaussian(), CONFIG, report=silent)
@@ -284,7 +284,7 @@ def fit(
 @pytest.mark.parametrize("stop_at", [5, 8, 9])  # in the middle, at the end and at the start
 def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int) -> None:
     checkpoint = tmp_path / "c"
-    config = replace(CONFIG, block_jitter=0.05, patience=3)
+    config = replace(CONFIG, reference=Reference(block_jitter=0.05), patience=3)
 
     def validate(weights: object, epoch: int) -> float:
         return {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.2}[epoch]
@@ -407,7 +407,7 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr("stepvad.model.training.CHECKPOINT_S", seconds)
     checkpoint = tmp_path / "c"
-    config = replace(CONFIG, block_jitter=0.05)
+    config = replace(CONFIG, reference=Reference(block_jitter=0.05))
     steps: list[int] = []
 
     def stop(progress: Progress) -> None:
@@ -500,7 +500,7 @@ def test_every_part_that_takes_a_device_refuses_one_that_is_not_there(walkers: l
 def test_a_training_step_keeps_to_its_device(
     method: Method, bfloat16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = replace(variant(method, SMALL), block_jitter=0.1)
+    config = replace(variant(method, SMALL), reference=Reference(block_jitter=0.1))
     precision: str = "bfloat16" if bfloat16 else "float32"
     compute = Compute(device="meta", precision=precision, compiled=False)  # type: ignore[arg-type]  # no public device
     monkeypatch.setattr(training, "torch_device", torch.device)  # which refuses a device to try

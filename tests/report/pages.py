@@ -125,7 +125,7 @@ def case_of(
     case = ReportedClip(
         scores=scores,
         fps=25.0,
-        model=detector.model,
+        detector=detector,
         model_name="model.safetensors",
         model_sha256="0123456789abcdef" * 4,
         rules=rules,

@@ -131,8 +131,8 @@ def test_words_shares_scale_and_confidence_are_told(page: Element, case: Reporte
             if part.share >= 0.01:
                 assert f"{part.name}{100 * part.share:.0f} %" in text
         (sigma,) = peak.scales
-        place = case.model.config.sigmas.tolist().index(sigma) + 1
-        assert f"σ = {sigma:.2g}, number {place} of {case.model.config.L}" in text
+        place = case.detector.config.sigmas.tolist().index(sigma) + 1
+        assert f"σ = {sigma:.2g}, number {place} of {case.detector.config.L}" in text
         assert f"{peak.confidence:.2f}: it lowers " in text
     assert spoken > 20
 
@@ -213,7 +213,7 @@ def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -
     assert "chosen by hand, which promises nothing" in head
     assert "A window with more than 50\xa0% interpolated poses raises no event." in head
     assert case.model_sha256[:12] in head
-    assert f"windows of {case.model.config.T} frames" in head
+    assert f"windows of {case.detector.config.T} frames" in head
     promised = Threshold(
         value=case.rules.threshold,
         alerts_per_hour=0.5,
@@ -268,7 +268,7 @@ def test_a_page_without_explanations_lists_all(detector: Detector, yard: Clip) -
 def test_views_have_shares_and_no_noise_scales(yard: Clip) -> None:
     footage = [clip for clip, _ in make_clips(8, seed=5, seconds=6.0)]
     quick = Config(K=12, width=16, max_steps=8, ema_warmup=True, clock=True)
-    detector = Detector.fit(footage, quick.with_views(("pose", "motion", "place"), 25.0))
+    detector = Detector.fit(footage, quick.per_view(("pose", "motion", "place"), 25.0))
     case = case_of(detector, yard, most=3)
     page = read(render(case))
     explained = [one for one in case.incidents if one.explained is not None]

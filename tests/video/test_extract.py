@@ -34,6 +34,7 @@ from stepvad.video.extract import (
 )
 from stepvad.video.source import Image, footage_digest, open_footage
 from stepvad.windows.runs import cut
+from stepvad.windows.views import ViewSettings
 from tests.processes import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,
@@ -252,7 +253,7 @@ def test_no_window_holds_frames_from_before_and_after_a_gap() -> None:
     frames = [seen(i, i, epoch=i // 20) for i in range(60)]
     clip = track(frames, "a", fps=10, min_confidence=0.25).clip
     config = Config()
-    index, _ = cut(clip, config, COCO17)
+    index, _ = cut(clip, [ViewSettings(config)], COCO17)
     assert len(index) == 3 * (20 - config.T + 1)
     assert ((index.frame % 20) >= config.T - 1).all()
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.model.footage import Footage
 from stepvad.poses import Clip, Track
@@ -34,7 +33,8 @@ from stepvad.windows.body import (
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import clip_runs, cut
 from stepvad.windows.values import Windows
-from tests.tracks import all_windows, clip_of, config, floats, random_track
+from stepvad.windows.views import ViewSettings
+from tests.tracks import all_windows, clip_of, config, floats, random_track, with_config
 from tests.windows.test_sampling import V
 from tests.windows.test_views import crossing
 
@@ -304,12 +304,12 @@ def test_settings_choose_where_missing_joints_go(poses: NDArray[np.float32]) -> 
     confidence = np.ones((5, 17), np.float32)
     seen[:, 9], confidence[:, 9] = 0, 0
     by_body, _, counts = prepare(seen, confidence, COCO17, COCO17)
-    middle, _, _ = prepare(seen, confidence, COCO17, COCO17, Config(missing="middle"))
+    middle, _, _ = prepare(seen, confidence, COCO17, COCO17, "middle")
     assert counts.missing_joints == 5
     np.testing.assert_allclose(middle[:, 9], np.delete(seen, 9, axis=1).mean(axis=1), rtol=1e-5)
     off = [np.linalg.norm(found[:, 9] - poses[:5, 9], axis=1).mean() for found in (by_body, middle)]
     assert off[0] < off[1]
-    assert Config().missing == "body"
+    assert Config().joints == "body"
 
 
 def test_an_unsure_joint_moves_towards_the_body_and_a_sure_one_stays(
@@ -353,16 +353,13 @@ def test_noise_is_measured_by_confidence(poses: NDArray[np.float32]) -> None:
 
 def test_settings_that_weigh_joints_settle_them(poses: NDArray[np.float32]) -> None:
     noise = (0.2, *(0.0,) * 9)
-    config = Config(weigh_joints=True, noise=noise)
     shaken, confidence = poses[:20].copy(), np.full((20, 17), 0.9, np.float32)
     shaken[:, 9] += 30
     confidence[:, 9] = 0.05
-    settled, _, _ = prepare(shaken, confidence, COCO17, COCO17, config)
+    settled, _, _ = prepare(shaken, confidence, COCO17, COCO17, "weighed", noise)
     assert BODY is not None
     np.testing.assert_array_equal(settled, BODY.settle(shaken, noise_at(confidence, noise)))
     assert not np.array_equal(settled[:, 9], shaken[:, 9])
-    with pytest.raises(ConfigError, match="noise"):
-        Config(noise=noise)
 
 
 MOTION = Config(T=8, least=2, K=2, view="motion", split_jumps=True, fps=10.0)
@@ -409,13 +406,15 @@ def test_who_moves_or_grows_too_much_is_somebody_else(
 
 def test_a_track_begins_again_where_its_body_jumps() -> None:
     (track,) = crossing((3.0, -1.0)).tracks
-    steady, _ = cut(moved(track, slice(0), 0.0), MOTION, of_size(V))
-    index, counts = cut(moved(track, slice(0, 4), 300.0), MOTION, of_size(V))
+    steady, _ = cut(moved(track, slice(0), 0.0), [ViewSettings(MOTION)], of_size(V))
+    index, counts = cut(moved(track, slice(0, 4), 300.0), [ViewSettings(MOTION)], of_size(V))
     assert counts.jumps == 1
     last = index.windows(slice(None)).x[-1:]
     np.testing.assert_allclose(last[:, :, 0], steady.windows(slice(None)).x[-1:, :, 0], atol=1e-5)
     plain, none = cut(
-        moved(track, slice(0, 4), 300.0), replace(MOTION, split_jumps=False), of_size(V)
+        moved(track, slice(0, 4), 300.0),
+        [ViewSettings(replace(MOTION, split_jumps=False))],
+        of_size(V),
     )
     assert none.jumps == 0
     assert np.abs(plain.windows(slice(None)).x[-1:, :, 0]).max() > 3
@@ -423,7 +422,7 @@ def test_a_track_begins_again_where_its_body_jumps() -> None:
 
 def test_one_pose_of_somebody_else_gives_no_window_with_both() -> None:
     (track,) = crossing((3.0, -1.0)).tracks
-    index, counts = cut(moved(track, slice(4, 5), 300.0), MOTION, of_size(V))
+    index, counts = cut(moved(track, slice(4, 5), 300.0), [ViewSettings(MOTION)], of_size(V))
     assert counts.jumps == 2
     assert index.frame.tolist() == [1, 2, 3, 6, 7]
     speed = np.abs(index.windows(slice(None)).x[:, :, 0, 0])
@@ -432,7 +431,9 @@ def test_one_pose_of_somebody_else_gives_no_window_with_both() -> None:
 
 def test_a_body_that_swells_at_once_is_another_one() -> None:
     (track,) = crossing((0.0, 0.0)).tracks
-    index, counts = cut(moved(track, slice(4, 8), 0.0, growth=1.6), MOTION, of_size(V))
+    index, counts = cut(
+        moved(track, slice(4, 8), 0.0, growth=1.6), [ViewSettings(MOTION)], of_size(V)
+    )
     assert counts.jumps == 1
     growth = index.windows(slice(None)).x[:, 0, 1, 0]
     np.testing.assert_allclose(growth, 0, atol=1e-5)
@@ -441,11 +442,11 @@ def test_a_body_that_swells_at_once_is_another_one() -> None:
 def test_parts_of_any_size_have_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     (track,) = crossing((3.0, -1.0)).tracks
     clip = moved(track, slice(3, 4), 300.0)
-    whole, _ = cut(clip, MOTION, of_size(V))
+    whole, _ = cut(clip, [ViewSettings(MOTION)], of_size(V))
     monkeypatch.setattr(runs, "PIECE", 1)
-    pieces = [*clip_runs(clip, MOTION, of_size(V))]
-    assert sum((one for _, one in pieces), Repairs()).jumps == 0, "without a rate nobody looks"
-    parts, counts = cut(clip, MOTION, of_size(V))
+    pieces = [*clip_runs(clip, [ViewSettings(MOTION)], of_size(V))]
+    assert sum((one for _, one in pieces), Repairs()).jumps == 2, "at the model's rate"
+    parts, counts = cut(clip, [ViewSettings(MOTION)], of_size(V))
     assert counts.jumps == 2
     np.testing.assert_array_equal(parts.frame, whole.frame)
 
@@ -462,8 +463,8 @@ def test_a_fit_cuts_the_windows_that_are_scored(
     config = replace(MOTION, fps=stated, clock=clock)
     if clock and stated:
         clip = replace(clip, fps=stated)
-    footage = Footage.read([clip, clip], config)
-    index, counts = cut(clip, footage.config, of_size(V))
+    footage = Footage.read([clip, clip], ViewSettings(config))
+    index, counts = cut(clip, [footage.view], of_size(V))
     assert footage.counts.jumps == 2 * counts.jumps
     assert counts.jumps == (by == 300 or 10 not in (own, stated))
     scored = index.windows(slice(None)).x
@@ -475,7 +476,9 @@ def test_a_fit_cuts_the_windows_that_are_scored(
 def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
     (track,) = crossing((0.0, 0.0), n=40).tracks
     calm, quick = (replace(moved(track, slice(17, 40), by), fps=20.0) for by in (0.0, 300.0))
-    footage = Footage.read([replace(calm, fps=10.0), quick], replace(MOTION, clock=True))
+    footage = Footage.read(
+        [replace(calm, fps=10.0), quick], ViewSettings(replace(MOTION, clock=True))
+    )
     assert footage.counts.jumps == 1
     numbers = footage.index.windows(slice(None)).x[:, :, 0, 0]
     np.testing.assert_allclose(numbers, 0, atol=1e-5)
@@ -483,19 +486,19 @@ def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
 
 def test_what_is_usual_of_a_motion_is_taken_from_no_jump() -> None:
     tracks = [crossing((speed, 0.5), n=300).tracks[0] for speed in (1.0, 2.0, 3.0, 4.0)]
-    config = Config(K=1, width=16, max_steps=2, ema_warmup=True).with_views(("pose", "motion"), 10)
+    config = Config(K=1, width=16, max_steps=2, ema_warmup=True).per_view(("pose", "motion"), 10)
     fastest = []
     for by in (0.0, 300.0):
         clips = [moved(track, slice(150, 300), by) for track in tracks]
-        views = Detector.fit(clips, config).model.views
-        fastest.append([view.usual[0, -1] for view in views if view.usual is not None])
+        models = [view.model for view in Detector.fit(clips, config).views]
+        fastest.append([one.usual[0, -1] for one in models if one.usual is not None])
     assert len(fastest[0]) == 2
     np.testing.assert_allclose(fastest[1], fastest[0], rtol=0.05)
 
 
 def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:
     config = replace(small_model.config, split_jumps=True)
-    detector = Detector(replace(small_model.model, config=config))
+    detector = with_config(small_model, config)
     rng = np.random.default_rng(1)
     shape = rng.normal(0, 20, (17, 2)).astype(np.float32)
     where = np.repeat([0, 500, 0], [20, 1, 30])[:, None, None]
@@ -505,10 +508,10 @@ def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:
     frames = [
         at for slot, poses in clip.by_frame() for at in stream.push(slot, poses).frame.tolist()
     ]
-    index, counts = cut(clip, config, detector.skeleton)
+    index, counts = cut(clip, [ViewSettings(config)], detector.skeleton)
     assert frames == index.frame.tolist()
     assert counts.jumps == stream.counts.jumps == 2
-    assembler = WindowAssembler(config, detector.skeleton, 25.0)
+    assembler = WindowAssembler([ViewSettings(config)], detector.skeleton, 25.0)
     at, who = np.arange(51), np.full(51, 3)
     found = assembler.push(0 * at, at, who, track.keypoints, track.confidence)
     assert [frame for windows, _ in found for frame in windows.frame.tolist()] == frames
@@ -523,7 +526,9 @@ def test_a_jump_that_is_taken_back_leaves_no_trace(small_model: Detector) -> Non
         own = np.array([0]), np.array([frame]), np.array([3])
         return [w for w, _ in assembler.push(*own, shape + np.float32(at + frame), sure)]
 
-    steady, disturbed = (WindowAssembler(config, small_model.skeleton, 25.0) for _ in range(2))
+    steady, disturbed = (
+        WindowAssembler([ViewSettings(config)], small_model.skeleton, 25.0) for _ in range(2)
+    )
     for frame in range(last):
         assert not push(steady, frame, 0)
         assert not push(disturbed, frame, 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stepvad.config import Reference
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
@@ -16,6 +17,8 @@ from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
+from tests.tracks import with_config
 
 Row = tuple[int, int, int, bytes, float, float, int]
 
@@ -59,7 +62,7 @@ def test_it_has_the_windows_of_streams_bit_for_bit(
     small_model: Detector, seed: int, *, splits: bool
 ) -> None:
     config = replace(small_model.config, split_jumps=splits)
-    small_model = Detector(replace(small_model.model, config=config))
+    small_model = with_config(small_model, config)
     frames = frames_of(seed, 3, small_model.config.T)
     expected: list[Row] = []
     duplicates = 0
@@ -70,7 +73,7 @@ def test_it_has_the_windows_of_streams_bit_for_bit(
             expected += rows(camera, windows, [slot] * len(windows))
         duplicates += stream.duplicate_poses
     rng = np.random.default_rng(seed)
-    assembler = WindowAssembler(small_model.config, small_model.skeleton)
+    assembler = WindowAssembler(small_model.view_settings, small_model.skeleton)
     found: list[Row] = []
     while any(frames.values()):
         taken = [
@@ -115,7 +118,7 @@ def test_windows_are_cut_from_the_buffers_as_they_grew(
         parts.append(np.mgrid[end : end + frames, :people].reshape(2, -1))
 
     def windows_of(pushes: list[NDArray[np.int64]]) -> set[tuple[int, int, bytes]]:
-        assembler = WindowAssembler(small_model.config, small_model.skeleton)
+        assembler = WindowAssembler(small_model.view_settings, small_model.skeleton)
         found = set()
         for slot, person in pushes:
             at = (slot + person) % len(track)
@@ -129,7 +132,7 @@ def test_windows_are_cut_from_the_buffers_as_they_grew(
 
 
 def test_it_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
-    assembler = WindowAssembler(small_model.config, small_model.skeleton)
+    assembler = WindowAssembler(small_model.view_settings, small_model.skeleton)
     one = np.ones((1, 17, 2), np.float32)
     for frame in range(3000):
         person = np.array([frame // 2])
@@ -142,6 +145,6 @@ def test_it_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
 
 
 def test_a_model_that_needs_the_end_of_a_track_is_refused(small_model: Detector) -> None:
-    config = replace(small_model.config, drop_last_window=True)
+    config = replace(small_model.config, reference=Reference(drop_last_window=True))
     with pytest.raises(ConfigError, match="drop_last_window: expected False for a stream"):
-        WindowAssembler(config, small_model.skeleton)
+        WindowAssembler([ViewSettings(config)], small_model.skeleton)

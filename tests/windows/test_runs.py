@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad.config import Config
+from stepvad.config import Config, Reference
 from stepvad.errors import DataError
 from stepvad.poses import Clip, PoseRows, Track
 from stepvad.skeletons import COCO17, STEP18, of_size
@@ -28,7 +28,8 @@ from stepvad.windows.runs import (
     in_pieces,
     runs_of,
 )
-from stepvad.windows.values import Windows
+from stepvad.windows.values import CompletedWindows, Windows
+from stepvad.windows.views import ViewSettings
 from tests.tracks import all_windows, clip_of, config, floats, random_track
 
 
@@ -72,7 +73,7 @@ def test_a_gap_is_told_by_the_pose_it_leads_to_and_the_frames_up_to_it() -> None
 
 
 def runs_and_repairs(clip: Clip, T: int) -> tuple[list[Run], Repairs]:
-    pieces = list(clip_runs(clip, config(T), of_size(3)))
+    pieces = list(clip_runs(clip, [ViewSettings(config(T))], of_size(3)))
     return [run for run, _ in pieces], sum((counts for _, counts in pieces), Repairs())
 
 
@@ -103,7 +104,7 @@ def test_a_gap_is_never_filled_from_another_track() -> None:
 
 def test_short_stretches_are_counted_and_give_no_window() -> None:
     track = random_track([0, 1, 10, 20, 21, 22])
-    index, counts = cut(clip_of(track), config(3), of_size(3))
+    index, counts = cut(clip_of(track), [ViewSettings(config(3))], of_size(3))
     assert counts == Repairs(poses=6, short_runs=2)
     assert index.frame.tolist() == [22]
 
@@ -143,7 +144,7 @@ def test_windows_of_several_tracks_do_not_mix() -> None:
 
 
 def test_a_clip_without_tracks_has_no_windows() -> None:
-    index, counts = cut(clip_of(), config(4), of_size(3))
+    index, counts = cut(clip_of(), [ViewSettings(config(4))], of_size(3))
     assert len(index) == 0
     assert index.windows(slice(None)).x.shape == (0, 2, 3, 4)
     assert list(index.batches(10)) == []
@@ -153,13 +154,13 @@ def test_a_clip_without_tracks_has_no_windows() -> None:
 @pytest.mark.parametrize("V", [1, 2, 17, 40])
 def test_any_number_of_joints_will_do(V: int) -> None:
     clip = clip_of(random_track([0, 1, 2], V), V=V)
-    index, _ = cut(clip, config(2), of_size(V))
+    index, _ = cut(clip, [ViewSettings(config(2))], of_size(V))
     assert index.windows(slice(None)).x.shape == (2, 2, V, 2)
 
 
 def test_coco_poses_become_18_joints() -> None:
     clip = clip_of(random_track([0, 1, 2], 17), V=17)
-    index, _ = cut(clip, config(2), STEP18)
+    index, _ = cut(clip, [ViewSettings(config(2))], STEP18)
     x = index.windows(slice(None)).x
     assert x.shape == (2, 2, 18, 2)
     neck, right, left = x[:, :, 1], x[:, :, 2], x[:, :, 5]
@@ -169,7 +170,7 @@ def test_coco_poses_become_18_joints() -> None:
 def test_poses_of_another_skeleton_are_refused() -> None:
     clip = clip_of(random_track([0, 1, 2], 5), V=5)
     with pytest.raises(DataError, match=r"expected poses of skeleton step18 .*got joints5"):
-        cut(clip, config(2), STEP18)
+        cut(clip, [ViewSettings(config(2))], STEP18)
 
 
 def test_the_last_window_of_a_track_can_be_dropped() -> None:
@@ -184,9 +185,11 @@ def test_the_last_window_of_a_track_can_be_dropped() -> None:
 
 def test_dropping_the_last_window_does_not_change_what_was_filled() -> None:
     clip = clip_of(random_track([0, 1, 2, 5, 6]))
-    _, counts = cut(clip, config(3, drop_last_window=True), of_size(3))
+    _, counts = cut(clip, [ViewSettings(config(3, drop_last_window=True))], of_size(3))
     assert counts.filled_poses == 2
-    assert cut(clip_of(), config(3, drop_last_window=True), of_size(3))[1] == Repairs()
+    assert (
+        cut(clip_of(), [ViewSettings(config(3, drop_last_window=True))], of_size(3))[1] == Repairs()
+    )
 
 
 def test_flat_windows_are_marked() -> None:
@@ -200,7 +203,7 @@ def test_flat_windows_are_marked() -> None:
 
 def test_batches_hold_the_same_bits_as_single_windows() -> None:
     clip = clip_of(random_track([*range(40), *range(45, 80)]), random_track([3, 4, 5], id_=2))
-    index, _ = cut(clip, config(3), of_size(3))
+    index, _ = cut(clip, [ViewSettings(config(3))], of_size(3))
     together = index.windows(slice(None))
     for size in (1, 7, 1000):
         batches = list(index.batches(size))
@@ -217,7 +220,7 @@ def test_windows_are_views_until_a_batch_asks_for_them() -> None:
     n, V, T = 20_000, 18, 12
     rng = np.random.default_rng(0)
     run = Run(1, 0, rng.normal(size=(n, V, 2)).astype(np.float32), np.ones(n, np.float32))
-    index = WindowIndex.of([run], config(T), V)
+    index = WindowIndex.of_runs([run], [ViewSettings(config(T))], V)
     assert len(index) == n - T + 1
     held = sum(
         getattr(index, name).nbytes
@@ -230,7 +233,7 @@ def test_windows_are_views_until_a_batch_asks_for_them() -> None:
 def test_cutting_leaves_the_clip_alone() -> None:
     track = random_track([0, 1, 2, 5, 6], 17)
     keypoints, confidence = track.keypoints.copy(), track.confidence.copy()
-    index, _ = cut(clip_of(track, V=17), config(2), STEP18)
+    index, _ = cut(clip_of(track, V=17), [ViewSettings(config(2))], STEP18)
     index.windows(slice(None))
     np.testing.assert_array_equal(track.keypoints, keypoints)
     np.testing.assert_array_equal(track.confidence, confidence)
@@ -282,7 +285,7 @@ def test_a_skeleton_of_one_joint_has_windows_too() -> None:
 def test_windows_in_any_order_are_those_of_their_rows() -> None:
     """Dense or far apart, once or often, the first and last rows near each other or not."""
     clip = clip_of(random_track([*range(300)]), random_track([*range(50)], id_=8, seed=2))
-    index, _ = cut(clip, config(4), of_size(3))
+    index, _ = cut(clip, [ViewSettings(config(4))], of_size(3))
     rng = np.random.default_rng(0)
     one_by_one = np.concatenate([index.windows(slice(at, at + 1)).x for at in range(len(index))])
     for n in (1, 2, 5, 40, 344, 1000):
@@ -300,9 +303,9 @@ def test_a_track_cut_in_pieces_gives_every_window_once_and_to_the_bit(
     frames = [0, 1, 2, 4, 5, 8, 9, 10, 11, 12, 20, 21, 22, 23, 24, 40]
     clip = clip_of(random_track(frames), random_track([3, 4, 5, 6], id_=8, seed=2))
     settings = config(T, drop_last_window=drop)
-    whole, counts = cut(clip, settings, of_size(3))
+    whole, counts = cut(clip, [ViewSettings(settings)], of_size(3))
     monkeypatch.setattr("stepvad.windows.runs.PIECE", piece)
-    pieces = list(cut_in_pieces(clip, settings, of_size(3)))
+    pieces = list(cut_in_pieces(clip, [ViewSettings(settings)], of_size(3)))
     assert len(pieces) > 2
     assert sum((mended for _, mended in pieces), Repairs()) == counts
     batches = [index.windows(slice(None)) for index, _ in pieces]
@@ -319,7 +322,7 @@ def test_cutting_in_pieces_takes_the_same_memory_for_a_clip_twice_as_long() -> N
         track = Track(0, np.arange(n), keypoints, np.ones((n, 17), np.float32))
         clip = Clip("long", None, n, (track,), COCO17)
         tracemalloc.start()
-        for index, _ in cut_in_pieces(clip, Config(), STEP18):
+        for index, _ in cut_in_pieces(clip, [ViewSettings(Config())], STEP18):
             index.windows(slice(0, 10))
         highest = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -340,7 +343,10 @@ def test_cutting_many_short_tracks_takes_a_few_looks_at_each(
 
     monkeypatch.setattr(Run, "__len__", counted)
     clip = clip_of(*(random_track([frame], id_=frame) for frame in range(500)))
-    assert sum(len(index) for index, _ in cut_in_pieces(clip, config(1), of_size(3))) == 500
+    assert (
+        sum(len(index) for index, _ in cut_in_pieces(clip, [ViewSettings(config(1))], of_size(3)))
+        == 500
+    )
     assert looks < 30 * 500
 
 
@@ -362,16 +368,31 @@ def random_rows(seed: int, lengths: list[int]) -> PoseRows:
 
 def cut_by_parts(rows: PoseRows, edges: list[int], config: Config) -> tuple[list[Windows], Repairs]:
     parts = (rows[slice(first, end)] for first, end in pairwise(edges))
-    pieces = [*in_pieces(runs_of(parts, config, of_size(V), of_size(V)), config, of_size(V))]
+    pieces = [
+        *in_pieces(
+            runs_of(parts, [ViewSettings(config)], of_size(V), of_size(V)),
+            [ViewSettings(config)],
+            of_size(V),
+        )
+    ]
     found = [index.windows(slice(None)) for index, _ in pieces]
     return found, sum((counts for _, counts in pieces), Repairs())
 
 
 def cut_whole(rows: PoseRows, config: Config) -> tuple[list[Windows], Repairs]:
     clip = Clip("a", None, int(rows.frame.max()) + 1, rows.tracks(), of_size(V))
-    pieces = list(cut_in_pieces(clip, config, of_size(V)))
+    pieces = list(cut_in_pieces(clip, [ViewSettings(config)], of_size(V)))
     found = [index.windows(slice(None)) for index, _ in pieces]
     return found, sum((counts for _, counts in pieces), Repairs())
+
+
+def window_of(
+    keypoints: NDArray[np.float32], sure: NDArray[np.float32], id_: int, frame: int, config: Config
+) -> Windows:
+    """One window of keypoints `(1, T, V, 2)` and mean confidences of poses `(1, T)`."""
+    whose = np.array([id_]), np.array([frame]), np.array([config.T])
+    found = CompletedWindows(keypoints, sure, *whose, np.ones(sure.shape, np.bool_))
+    return Windows.completed(found, [ViewSettings(config)])
 
 
 def cut_by_a_loop(rows: PoseRows, config: Config) -> list[Windows]:
@@ -393,16 +414,16 @@ def cut_by_a_loop(rows: PoseRows, config: Config) -> list[Windows]:
                 if len(run) >= config.T:
                     window = run[-config.T :]
                     of_track.append(
-                        Windows.of(
+                        window_of(
                             np.array([[pose for _, pose, _ in window]]),
                             np.array([[sure for _, _, sure in window]]),
-                            np.array([id_]),
-                            np.array([between]),
+                            id_,
+                            between,
                             config,
                         )
                     )
         ends_whole = len(run) >= config.T
-        found += of_track[:-1] if config.drop_last_window and ends_whole else of_track
+        found += of_track[:-1] if config.reference.drop_last_window and ends_whole else of_track
     return found
 
 
@@ -423,7 +444,7 @@ def test_poses_in_parts_give_the_windows_and_batches_of_the_clip_read_whole(
     rows = random_rows(seed, lengths)
     n = len(rows.track)
     edges = sorted({0, n, *(int(share * n) for share in shares)})
-    config = replace(CONFIG, drop_last_window=drop_last)
+    config = replace(CONFIG, reference=Reference(drop_last_window=drop_last))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "PIECE", piece)
         found, counts = cut_by_parts(rows, edges, config)

@@ -21,6 +21,8 @@ from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut
 from stepvad.windows.sampling import at_rate, rate_note
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
+from tests.tracks import that_cuts
 
 V = 3
 RATES = (4.0, 9.0, 10.0, 12.0, 25.0, 30.0)
@@ -70,8 +72,8 @@ def test_the_frames_of_poses_are_the_nearest_and_end_with_the_latest() -> None:
 @pytest.mark.parametrize("fps", [10.0, None])
 def test_the_models_own_rate_and_an_unknown_one_give_the_papers_windows(fps: float | None) -> None:
     clip = wandering(40, fps=fps, missed=0.2)
-    ours = cut(clip, by_clock(5), of_size(V))[0].windows(slice(None))
-    papers = cut(clip, Config(T=5, K=2), of_size(V))[0].windows(slice(None))
+    ours = cut(clip, [ViewSettings(by_clock(5))], of_size(V))[0].windows(slice(None))
+    papers = cut(clip, [ViewSettings(Config(T=5, K=2))], of_size(V))[0].windows(slice(None))
     assert ours.x.tobytes() == papers.x.tobytes()
     assert ours.frame.tobytes() == papers.frame.tobytes()
 
@@ -79,8 +81,8 @@ def test_the_models_own_rate_and_an_unknown_one_give_the_papers_windows(fps: flo
 def test_every_third_frame_of_a_faster_camera_makes_the_windows_of_the_slower_one() -> None:
     fast, slow = wandering(90, fps=30.0), at_rate(wandering(90, fps=30.0), by_clock(5))
     assert (slow.fps, slow.n_frames, slow.n_poses) == (10.0, 30, 30)
-    here = cut(fast, by_clock(5), of_size(V))[0].windows(slice(None))
-    there = cut(slow, by_clock(5), of_size(V))[0].windows(slice(None))
+    here = cut(fast, [ViewSettings(by_clock(5))], of_size(V))[0].windows(slice(None))
+    there = cut(slow, [ViewSettings(by_clock(5))], of_size(V))[0].windows(slice(None))
     common = here.frame % 3 == 0
     np.testing.assert_array_equal(here.frame[common] // 3, there.frame)
     assert here.x[common].tobytes() == there.x.tobytes()
@@ -94,8 +96,10 @@ def test_a_straight_walk_looks_the_same_at_every_rate(fps: float) -> None:
     keypoints = (corners + np.multiply.outer(seconds, [12.0, 3.0])[:, None]).astype(np.float32)
     track = Track(1, np.arange(len(seconds)), keypoints, np.ones((len(seconds), V), np.float32))
     clip = Clip("walk", fps, len(seconds), (track,), of_size(V))
-    windows = cut(clip, by_clock(6), of_size(V))[0].windows(slice(None))
-    expected = cut(_same_walk(corners), by_clock(6), of_size(V))[0].windows(slice(0, 1))
+    windows = cut(clip, [ViewSettings(by_clock(6))], of_size(V))[0].windows(slice(None))
+    expected = cut(_same_walk(corners), [ViewSettings(by_clock(6))], of_size(V))[0].windows(
+        slice(0, 1)
+    )
     assert len(windows)
     np.testing.assert_allclose(windows.x, np.repeat(expected.x, len(windows), 0), atol=1e-5)
 
@@ -115,10 +119,10 @@ def test_stream_and_assembler_cut_the_windows_of_the_clip(
 ) -> None:
     clip = wandering(80, seed=T, fps=fps, missed=0.25)
     config = by_clock(T)
-    expected = cut(clip, config, of_size(V))[0].windows(slice(None))
-    stream = Stream(_with(small_model, config), skeleton=of_size(V), fps=fps)
+    expected = cut(clip, [ViewSettings(config)], of_size(V))[0].windows(slice(None))
+    stream = Stream(that_cuts([config], of_size(V)), skeleton=of_size(V), fps=fps)
     online = _joined([stream.push(frame, poses) for frame, poses in clip.by_frame()])
-    assembler = WindowAssembler(config, of_size(V), fps)
+    assembler = WindowAssembler([ViewSettings(config)], of_size(V), fps)
     batches = []
     for first in range(0, clip.n_poses, 7):
         part = slice(first, first + 7)
@@ -135,13 +139,6 @@ def test_stream_and_assembler_cut_the_windows_of_the_clip(
     for found in (online, _joined(batches)):
         for name in ("frame", "x", "c"):
             assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
-
-
-def _with(model: Detector, config: Config) -> Detector:
-    """A detector that cuts by these settings; it scores nothing here."""
-    changed = object.__new__(Detector)
-    object.__setattr__(changed, "model", replace(model.model, config=config, skeleton=of_size(V)))
-    return changed
 
 
 def _joined(parts: list[Windows]) -> Windows:
@@ -165,10 +162,10 @@ def test_another_rate_is_said_once_and_an_impossible_one_refused(
 ) -> None:
     caplog.set_level(logging.INFO, "stepvad.windows")
     for _ in range(3):
-        Sampling.of(by_clock(12), 25.0)
-        Sampling.of(by_clock(12), None)
-        Sampling.of(replace(by_clock(12), clock=False), 25.0)
-        Sampling.of(by_clock(12), 10.0)
+        Sampling.for_rate(by_clock(12), 25.0)
+        Sampling.for_rate(by_clock(12), None)
+        Sampling.for_rate(replace(by_clock(12), clock=False), 25.0)
+        Sampling.for_rate(by_clock(12), 10.0)
     assert [record.message for record in caplog.records] == [
         "footage of 25 frames per second is resampled to the model's 10",
         "the footage does not state its frame rate; assuming the model's 10 frames per second. To "
@@ -180,7 +177,7 @@ def test_another_rate_is_said_once_and_an_impossible_one_refused(
     assert "the model does not state the frame rate" in (rate_note(Config(), 25.0) or "")
     assert rate_note(Config(), None) is None
     with pytest.raises(DataError, match="frame rate near the model's 10 per second, got 2000"):
-        Sampling.of(by_clock(12), 2000.0)
+        Sampling.for_rate(by_clock(12), 2000.0)
 
 
 def test_a_fit_learns_the_rate_of_its_clips_and_brings_others_to_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -19,12 +20,12 @@ from stepvad.windows import Sampling, runs
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut, cut_in_pieces
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
+from tests.tracks import several, that_cuts
 
 V = 3
 ONE = Config(T=5, K=2, clock=True, fps=10.0)
-SEVERAL = replace(
-    ONE, T=9, views=(replace(ONE, T=9), replace(ONE, T=4), replace(ONE, T=4, view="motion"))
-)
+SEVERAL = (replace(ONE, T=9), replace(ONE, T=4), replace(ONE, T=4, view="motion"))
 Shares = dict[tuple[int, int], np.float32]
 
 
@@ -41,10 +42,10 @@ def missed_often(fps: float) -> Clip:
     return Clip("gaps", fps, 120, tuple(tracks), of_size(V))
 
 
-def by_definition(clip: Clip, config: Config, view: Config | None = None) -> Shares:
+def by_definition(clip: Clip, configs: Sequence[Config], view: Config | None = None) -> Shares:
     """The share of seen poses of every window, or of a view of it, counted pose by pose."""
-    sampling, T = Sampling.of(config, clip.fps), (view or config).T
-    least = Sampling.of(view, clip.fps).span if view else sampling.least
+    sampling, T = Sampling.for_views(several(configs), clip.fps), (view or configs[0]).T
+    least = Sampling.for_rate(view, clip.fps).span if view else sampling.least
     found: Shares = {}
     for track in clip.tracks:
         seen = {int(frame) for frame in track.frames}
@@ -71,19 +72,16 @@ def shares(parts: list[Windows]) -> Shares:
     }
 
 
-def streamed(model: Detector, clip: Clip, config: Config) -> list[Windows]:
-    detector = object.__new__(Detector)
-    own = replace(model.model, config=config, skeleton=of_size(V))
-    object.__setattr__(detector, "model", own)
-    stream = Stream(detector, skeleton=of_size(V), fps=clip.fps)
+def streamed(clip: Clip, configs: Sequence[Config]) -> list[Windows]:
+    stream = Stream(that_cuts(configs, of_size(V)), skeleton=of_size(V), fps=clip.fps)
     return [stream.push(frame, poses) for frame, poses in clip.by_frame()]
 
 
-def assembled(clip: Clip, config: Config, seed: int) -> list[Windows]:
+def assembled(clip: Clip, configs: Sequence[Config], seed: int) -> list[Windows]:
     """The windows of random batches, some of which are taken back first."""
     rng = np.random.default_rng(seed)
     rows = [(pose.track_id, frame, pose) for frame, poses in clip.by_frame() for pose in poses]
-    assembler, found = WindowAssembler(config, of_size(V), clip.fps), []
+    assembler, found = WindowAssembler(several(configs), of_size(V), clip.fps), []
     while rows:
         n = int(rng.integers(1, 60))
         taken, rows = rows[:n], rows[n:]
@@ -104,27 +102,27 @@ def assembled(clip: Clip, config: Config, seed: int) -> list[Windows]:
     return found
 
 
-@pytest.mark.parametrize("config", [ONE, SEVERAL], ids=["one view", "young windows"])
+@pytest.mark.parametrize("configs", [(ONE,), SEVERAL], ids=["one view", "young windows"])
 @pytest.mark.parametrize("fps", [4.0, 10.0, 12.0, 25.0, 30.0])
 def test_the_share_of_seen_poses_is_the_same_everywhere(
-    small_model: Detector, fps: float, config: Config, monkeypatch: pytest.MonkeyPatch
+    fps: float, configs: Sequence[Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = missed_often(fps)
-    expected = by_definition(clip, config)
+    expected = by_definition(clip, configs)
     assert {0 < share < 1 for share in expected.values()} == {True, False}
-    assert shares([cut(clip, config, of_size(V))[0].windows(slice(None))]) == expected
-    assert shares(streamed(small_model, clip, config)) == expected
+    assert shares([cut(clip, several(configs), of_size(V))[0].windows(slice(None))]) == expected
+    assert shares(streamed(clip, configs)) == expected
     for seed in range(3):
-        assert shares(assembled(clip, config, seed)) == expected
+        assert shares(assembled(clip, configs, seed)) == expected
     monkeypatch.setattr(runs, "PIECE", 7)
-    pieces = cut_in_pieces(clip, config, of_size(V))
+    pieces = cut_in_pieces(clip, several(configs), of_size(V))
     assert shares([piece.windows(slice(None)) for piece, _ in pieces]) == expected
 
 
 def test_a_view_knows_what_was_seen_of_its_own_poses() -> None:
     clip = missed_often(10.0)
-    whole = cut(clip, SEVERAL, of_size(V))[0].windows(slice(None))
-    for view, config in zip(whole.views, SEVERAL.views, strict=True):
+    whole = cut(clip, several(SEVERAL), of_size(V))[0].windows(slice(None))
+    for view, config in zip(whole.views, SEVERAL, strict=True):
         assert shares([view.windows]) == by_definition(clip, SEVERAL, config)
 
 
@@ -138,7 +136,7 @@ def test_a_pose_between_two_frames_was_seen_if_both_were() -> None:
 def test_poses_count_as_seen_unless_stated(small_model: Detector) -> None:
     (track,) = (track for track in missed_often(10.0).tracks if track.id == 9)
     clip = Clip("seen", 10.0, 120, (track,), of_size(V))
-    windows = cut(clip, ONE, of_size(V))[0].windows(slice(None))
+    windows = cut(clip, [ViewSettings(ONE)], of_size(V))[0].windows(slice(None))
     assert set(windows.seen.tolist()) == {1.0}
     stated = Windows(windows.x, windows.c, windows.track_id, windows.frame, windows.flat)
     assert stated.seen.tobytes() == windows.seen.tobytes()
@@ -151,7 +149,7 @@ def test_scores_carry_what_was_seen(small_model: Detector, walkers: list[Clip]) 
     kept = (track.frames % 3 == 0) | (track.frames > track.frames[-1] - 20)
     person = Track(track.id, track.frames[kept], track.keypoints[kept], track.confidence[kept])
     clip = replace(walkers[0], tracks=(person,))
-    whole = cut(clip, small_model.config, small_model.skeleton)[0].windows(slice(None))
+    whole = cut(clip, small_model.view_settings, small_model.skeleton)[0].windows(slice(None))
     offline = small_model.score(clip).windows
     assert offline.seen.tobytes() == whole.seen.tobytes()
     assert len(set(offline.seen.tolist())) > 2

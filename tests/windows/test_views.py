@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.config import Config
-from stepvad.detector import Detector
+from stepvad.config import Config, Reference
 from stepvad.errors import ConfigError, DataError
 from stepvad.model.footage import Footage
 from stepvad.poses import Clip, Track
@@ -19,19 +18,14 @@ from stepvad.windows import runs
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut, cut_in_pieces
 from stepvad.windows.values import Windows
-from stepvad.windows.views import Pace
+from stepvad.windows.views import Pace, ViewSettings
+from tests.tracks import several, that_cuts
 from tests.windows.test_sampling import V, wandering
 
-SEVERAL = Config(
-    T=6,
-    K=2,
-    clock=True,
-    fps=10.0,
-    views=(
-        Config(T=6, K=2, clock=True, fps=10.0),
-        Config(T=2, K=2, clock=True, fps=10.0),
-        Config(T=4, K=2, clock=True, fps=10.0, view="motion", share=2.0, least=3),
-    ),
+SEVERAL = (
+    Config(T=6, K=2, clock=True, fps=10.0),
+    Config(T=2, K=2, clock=True, fps=10.0),
+    Config(T=4, K=2, clock=True, fps=10.0, view="motion", least=3),
 )
 
 
@@ -47,7 +41,7 @@ def crossing(velocity: tuple[float, float], size: float = 1.0, n: int = 8) -> Cl
 def seen(clip: Clip, view: str, T: int = 8) -> NDArray[np.float32]:
     """The numbers of a clip's first window, pair by pair."""
     config = Config(T=T, K=2, view=view)  # type: ignore[arg-type]  # Config checks
-    x = cut(clip, config, of_size(V))[0].windows(slice(None)).x
+    x = cut(clip, [ViewSettings(config)], of_size(V))[0].windows(slice(None)).x
     return np.asarray(x[0, :, :, 0].T)
 
 
@@ -73,7 +67,7 @@ def test_growth_has_its_sign() -> None:
 
 def test_a_young_window_moves_as_fast_as_the_poses_at_hand() -> None:
     config = Config(T=8, K=2, view="motion", least=3)
-    windows = cut(crossing((3.0, -1.0)), config, of_size(V))[0].windows(slice(None))
+    windows = cut(crossing((3.0, -1.0)), [ViewSettings(config)], of_size(V))[0].windows(slice(None))
     assert windows.ages(config).tolist() == [3, 4, 5, 6, 7, 8]
     np.testing.assert_allclose(
         windows.x, np.broadcast_to(windows.x[-1:], windows.x.shape), atol=1e-5
@@ -90,17 +84,14 @@ def test_place_is_where_the_feet_are_and_how_large_the_body_is() -> None:
 
 @pytest.mark.parametrize("fps", [4.0, 10.0, 12.0, 30.0])
 def test_young_tracks_have_the_same_windows_everywhere(
-    small_model: Detector, fps: float, monkeypatch: pytest.MonkeyPatch
+    fps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = wandering(70, seed=5, fps=fps, missed=0.25)
-    index, counts = cut(clip, SEVERAL, of_size(V))
+    index, counts = cut(clip, several(SEVERAL), of_size(V))
     whole = index.windows(slice(None))
-    detector = object.__new__(Detector)
-    model = replace(small_model.model, config=SEVERAL, skeleton=of_size(V))
-    object.__setattr__(detector, "model", model)
-    stream = Stream(detector, skeleton=of_size(V), fps=fps)
+    stream = Stream(that_cuts(SEVERAL, of_size(V)), skeleton=of_size(V), fps=fps)
     online = [stream.push(frame, poses) for frame, poses in clip.by_frame()]
-    assembler = WindowAssembler(SEVERAL, of_size(V), fps)
+    assembler = WindowAssembler(several(SEVERAL), of_size(V), fps)
     (track,) = clip.tracks
     batches = []
     for first in range(0, len(track), 5):
@@ -110,7 +101,7 @@ def test_young_tracks_have_the_same_windows_everywhere(
         pushed = assembler.push(np.zeros(n, int), track.frames[part], np.full(n, 7), *poses)
         batches += [windows for windows, _ in pushed]
     monkeypatch.setattr(runs, "PIECE", 9)
-    pieces = list(cut_in_pieces(clip, SEVERAL, of_size(V)))
+    pieces = list(cut_in_pieces(clip, several(SEVERAL), of_size(V)))
     short = sum((mended for _, mended in pieces[1:]), pieces[0][1]).short_runs
     assert short == counts.short_runs
     for found in (online, batches, [piece.windows(slice(None)) for piece, _ in pieces]):
@@ -125,12 +116,13 @@ def test_young_tracks_have_the_same_windows_everywhere(
 @pytest.mark.parametrize("number", range(3))
 def test_a_view_sees_the_latest_poses(number: int) -> None:
     clip = wandering(20)
-    view = SEVERAL.views[number]
-    several = cut(clip, SEVERAL, of_size(V))[0].windows(slice(None)).views[number].windows
-    alone = cut(clip, view, of_size(V))[0].windows(slice(None))
-    assert several.frame.tolist() == alone.frame.tolist() == [*range(view.shortest - 1, 20)]
-    assert several.x.tobytes() == alone.x.tobytes()
-    assert several.c.tobytes() == alone.c.tobytes()
+    view = SEVERAL[number]
+    whole = cut(clip, several(SEVERAL), of_size(V))[0].windows(slice(None))
+    own = whole.views[number].windows
+    alone = cut(clip, [ViewSettings(view)], of_size(V))[0].windows(slice(None))
+    assert own.frame.tolist() == alone.frame.tolist() == [*range(view.shortest - 1, 20)]
+    assert own.x.tobytes() == alone.x.tobytes()
+    assert own.c.tobytes() == alone.c.tobytes()
 
 
 def bits(parts: list[Windows], view: int) -> tuple[bytes, ...]:
@@ -143,7 +135,7 @@ def bits(parts: list[Windows], view: int) -> tuple[bytes, ...]:
 
 
 def test_a_part_of_the_windows_keeps_its_views() -> None:
-    whole = cut(wandering(20), SEVERAL, of_size(V))[0].windows(slice(None))
+    whole = cut(wandering(20), several(SEVERAL), of_size(V))[0].windows(slice(None))
     rows = np.array([0, 3, 4, 9])
     part = whole.part(rows)
     assert part.views[0].rows.tolist() == [2, 3]  # the first window of six poses ends in frame 5
@@ -152,29 +144,23 @@ def test_a_part_of_the_windows_keeps_its_views() -> None:
 
 
 def test_windows_and_settings_must_agree_on_views() -> None:
-    windows = cut(wandering(20), SEVERAL, of_size(V))[0].windows(slice(None))
-    windows.check(SEVERAL, of_size(V))
+    windows = cut(wandering(20), several(SEVERAL), of_size(V))[0].windows(slice(None))
+    windows.expect(several(SEVERAL), of_size(V))
     with pytest.raises(DataError, match="expected 0 views, got 3"):
-        windows.check(Config(T=6, K=2), of_size(V))
-    with pytest.raises(ConfigError, match="views"):
-        Config(T=7, views=SEVERAL.views)
-    with pytest.raises(ConfigError, match="views"):
-        Config(T=6, views=(SEVERAL,))
+        windows.expect([ViewSettings(Config(T=6, K=2))], of_size(V))
 
 
 def test_views_last_a_second_and_a_third_of_one() -> None:
-    several = Config(width=512).with_views(("pose", "motion", "place"), 24.0)
-    assert [(view.view, view.T) for view in several.views] == [
+    views = Config(width=512).per_view(("pose", "motion", "place"), 24.0)
+    assert [(view.view, view.T) for view in views] == [
         ("pose", 24), ("pose", 8), ("motion", 24), ("motion", 8), ("place", 8),
     ]  # fmt: skip
-    assert (several.T, several.shortest, several.columns) == (24, 2, 5)
-    assert [view.shortest for view in several.views] == [8, 2, 8, 4, 8]
-    assert [view.share for view in several.views] == [0.5, 0.5, 0.5, 0.5, 1.0]
-    at_50, at_10 = (Config().with_views(("pose",), fps).views for fps in (50.0, 10.0))
+    assert [view.shortest for view in views] == [8, 2, 8, 4, 8]
+    at_50, at_10 = (Config().per_view(("pose",), fps) for fps in (50.0, 10.0))
     assert [view.T for view in at_50] == [50, 17]
     assert [view.T for view in at_10] == [24, 8], "fewer poses are too noisy"
     with pytest.raises(ConfigError, match="expected pose, optionally with motion or place"):
-        Config().with_views(("motion",), 24.0)
+        Config().per_view(("motion",), 24.0)
 
 
 def test_smoothing_takes_jitter_from_shapes_and_leaves_places() -> None:
@@ -182,10 +168,10 @@ def test_smoothing_takes_jitter_from_shapes_and_leaves_places() -> None:
     (track,) = clip.tracks
     noise = np.random.default_rng(0).normal(0, 2, track.keypoints.shape).astype(np.float32)
     shaken = replace(clip, tracks=(replace(track, keypoints=track.keypoints + noise),))
-    plain, smooth = Config(T=8, K=2), Config(T=8, K=2, smooth=0.6)
+    plain, smooth = Config(T=8, K=2), Config(T=8, K=2, reference=Reference(smooth=0.6))
 
     def x(of: Clip, config: Config) -> NDArray[np.float32]:
-        return cut(of, config, of_size(V))[0].windows(slice(None)).x[0]
+        return cut(of, [ViewSettings(config)], of_size(V))[0].windows(slice(None)).x[0]
 
     np.testing.assert_allclose(x(clip, smooth), x(clip, plain), atol=1e-5)
     off = [np.abs(x(shaken, one) - x(clip, one))[:, :, 2:].mean() for one in (smooth, plain)]
@@ -207,14 +193,14 @@ def strolling(n: int = 100_000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_the_pace_of_a_place_is_that_of_the_people_who_move_there() -> None:
-    pace = Pace.measured(*strolling())
+    pace = Pace.measure(*strolling())
     above, below = pace.at(np.array([40.0, 440.0]), np.array([3.0, 3.0]))
     assert below / above == pytest.approx([2.0, 2.0], rel=0.2)
     assert above[0] / above[1] == pytest.approx(4.0, rel=0.2)
 
 
 def test_the_pace_changes_steadily_and_not_beyond_the_last_place() -> None:
-    pace = Pace.measured(*strolling())
+    pace = Pace.measure(*strolling())
     feet = np.linspace(-500, 1000, 3001)
     along_x = pace.at(feet, np.full(len(feet), 3.0))[:, 0]
     assert np.abs(np.diff(along_x)).max() < 0.01 * np.ptp(along_x)
@@ -228,42 +214,21 @@ def test_few_people_at_a_place_move_as_people_do() -> None:
     feet, size, velocity = strolling()
     few = np.r_[np.flatnonzero(feet <= 400), np.flatnonzero(feet > 400)[:20]]
     velocity[feet > 400] *= 50
-    pace = Pace.measured(feet[few], size[few], velocity[few])
+    pace = Pace.measure(feet[few], size[few], velocity[few])
     lowest = pace.at(np.array([460.0]), np.array([3.0]))[0, 0]
     assert lowest < 3 * pace.at(np.array([40.0]), np.array([3.0]))[0, 0]
 
 
-def test_numbers_describe_it_whole() -> None:
-    pace = Pace.measured(*strolling())
-    again = Pace.of(pace.numbers)
-    for own, other in zip(
-        (pace.feet, pace.size, pace.speed), (again.feet, again.size, again.speed), strict=True
-    ):
-        np.testing.assert_allclose(own, other, atol=1e-6)
-    assert again.numbers == pace.numbers
-
-
-@pytest.mark.parametrize("numbers", [(1.0,), (1.0,) * 5, (2.0, 1.0, 0.0, 1.0, *[1.0] * 8)])
-def test_other_numbers_are_refused(numbers: tuple[float, ...]) -> None:
-    with pytest.raises(ConfigError, match="pace"):
-        Pace.of(numbers)
-
-
-def test_a_speed_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="above 0"):
-        Pace.of((0.0, 0.0, 0.0, 1.0))
-
-
-def test_only_a_motion_has_a_pace() -> None:
-    with pytest.raises(ConfigError, match="pace"):
-        Config(pace=(0.0, 0.0, 1.0, 1.0))
-
-
 def test_motion_is_told_in_what_is_usual_at_the_place() -> None:
     clip = crossing((3.0, -1.0))
-    plain = cut(clip, MOTION, of_size(V))[0].windows(slice(None)).x[0, :, :, 0].T
-    paced = replace(MOTION, pace=(0.0, 0.0, 0.5, 0.25))
-    told = cut(clip, paced, of_size(V))[0].windows(slice(None)).x[0, :, :, 0].T
+    plain = cut(clip, [ViewSettings(MOTION)], of_size(V))[0].windows(slice(None)).x[0, :, :, 0].T
+    pace = Pace(np.zeros(1), np.zeros(1), np.array([[[0.5, 0.25]]]))
+    told = (
+        cut(clip, [ViewSettings(MOTION, pace=pace)], of_size(V))[0]
+        .windows(slice(None))
+        .x[0, :, :, 0]
+        .T
+    )
     np.testing.assert_allclose(told[0], plain[0] / [0.5, 0.25], rtol=1e-6)
     np.testing.assert_array_equal(told[1], plain[1])
 
@@ -271,10 +236,10 @@ def test_motion_is_told_in_what_is_usual_at_the_place() -> None:
 def test_a_fit_measures_the_pace_of_its_footage() -> None:
     rng = np.random.default_rng(0)
     clips = [crossing((float(rng.normal(0, 6)), float(rng.normal(0, 2)))) for _ in range(40)]
-    footage = Footage.read(clips, MOTION)
-    pace = Pace.of(footage.config.pace)
+    footage = Footage.read(clips, ViewSettings(MOTION))
+    pace = footage.view.pace
+    assert pace is not None
     across, down = pace.at(np.array([130.0]), np.array([np.log(15.0)]))[0]
     assert 2 < across / down < 5
-    again = Footage.read(clips, footage.config)
-    assert again.config.pace == footage.config.pace
-    assert Footage.read(clips, replace(MOTION, view="place")).config.pace == ()
+    assert Footage.read(clips, footage.view).view.pace is pace
+    assert Footage.read(clips, ViewSettings(replace(MOTION, view="place"))).view.pace is None

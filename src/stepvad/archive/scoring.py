@@ -107,7 +107,7 @@ def score(
     executors.check(options.executor, options.jobs)
     # fail early if the model cannot score
     detector = Detector.load(model, runtime=options.runtime, threads=1)
-    config, engine = detector.config, detector.network.engine
+    configs, engine = [view.config for view in detector.views], detector.network.engine
     job = _job(poses, scores, model, engine, options)
     plan = storage.group_shards(job.poses.files(storage.POSE_SUFFIX))
     if not plan:
@@ -115,7 +115,7 @@ def score(
             f"{poses}: expected pose files that end in {storage.POSE_SUFFIX}, got none",
             hint="write poses with stepvad extract, stepvad convert or a site that records",
         )
-    begin_manifest(job, config)
+    begin_manifest(job, configs)
     job.scores.remove_leftovers()
     # shards whose scores are complete stay; the rest is scored, the largest first for balance
     there = {stored.name for stored in job.scores.files(storage.POSE_SUFFIX)}
@@ -128,13 +128,14 @@ def score(
     outcomes = [*_follow(run, score_shard, rest, "scoring", report)]
     # what no pose file stands behind any more goes; the manifest then names all that is left
     _remove_stale(job.scores, plan, there)
-    finish_manifest(job, config, kept + outcomes)
+    finish_manifest(job, configs, kept + outcomes)
     failed: dict[str, str] = {}
     for outcome in outcomes:
         failed |= outcome.failed
     scored = sum(outcome.windows for outcome in outcomes)
     total = scored + sum(outcome.windows for outcome in kept)
-    warnings = _rate_warnings(config, find_calibration(model, job.model_sha256), kept + outcomes)
+    calibration = find_calibration(model, job.model_sha256)
+    warnings = _rate_warnings(configs[0], calibration, kept + outcomes)
     failed = dict(sorted(failed.items()))
     return ArchiveSummary(len(plan), len(kept), total, scored, failed, warnings)
 
@@ -145,8 +146,8 @@ class Manifest(ScoreIdentity):
 
     stepvad: str = version("stepvad")
     model: str
-    config: dict[str, Any]
-    """The model's settings, for reference."""
+    views: list[dict[str, Any]]
+    """The settings of the model's views, for reference."""
     state: str
     shards: dict[str, ShardEntry]
     failed: dict[str, str]
@@ -205,11 +206,11 @@ def read_manifest(place: Directory) -> Manifest | None:
         ) from error
 
 
-def begin_manifest(job: Job, config: Config) -> None:
+def begin_manifest(job: Job, configs: Sequence[Config]) -> None:
     """Create the manifest of a place; reject a place with scores of another model."""
     known = read_manifest(job.scores)
     if known is None:
-        _write_manifest(job, config, {}, {}, done=False)
+        _write_manifest(job, configs, {}, {}, done=False)
         return
     there = asdict(known.identity)
     for name, value in asdict(job.identity).items():
@@ -221,7 +222,7 @@ def begin_manifest(job: Job, config: Config) -> None:
             )
 
 
-def finish_manifest(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
+def finish_manifest(job: Job, configs: Sequence[Config], outcomes: Sequence[ShardOutcome]) -> None:
     """Write the outcomes of this run; entries of other directories are kept."""
     # entries of directories that this run looked at are replaced
     known = read_manifest(job.scores)
@@ -238,7 +239,7 @@ def finish_manifest(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) 
         if outcome.facts is not None:
             shards[outcome.shard.name] = ShardEntry.from_facts(outcome.facts)
         failed |= outcome.failed
-    _write_manifest(job, config, shards, failed, done=True)
+    _write_manifest(job, configs, shards, failed, done=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +414,7 @@ def _remove_stale(place: Directory, plan: Sequence[ArchiveShard], there: set[str
 
 def _write_manifest(
     job: Job,
-    config: Config,
+    configs: Sequence[Config],
     shards: dict[str, ShardEntry],
     failed: dict[str, str],
     *,
@@ -422,7 +423,7 @@ def _write_manifest(
     made = Manifest(
         model=job.model.name,
         **asdict(job.identity),
-        config=config.facts(),
+        views=[*map(asdict, configs)],
         state="done" if done else "under way",
         shards=shards,
         failed=failed,
@@ -460,7 +461,7 @@ def _write_scores(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
     done, inputs = _Done(), _inputs(job, shard, failed=failed)
     with (
         job.scores.replacing(shard.name) as temporary,
-        ScoreFileWriter(temporary, detector.config.columns if job.energies else None) as writer,
+        ScoreFileWriter(temporary, detector.columns if job.energies else None) as writer,
     ):
         for name in shard.names:
             if name not in failed:
@@ -531,9 +532,11 @@ def _score_file(
                 skeleton = header.skeleton if header else skeletons.of_size(n_joints)
                 check = RowCheck(facts)
                 checked = map(check, chain([first], rows))
-                sampling = Sampling.of(detector.config, facts.fps if facts else None)
-                runs = runs_of(checked, detector.config, skeleton, detector.skeleton, sampling)
-                pieces = in_pieces(runs, detector.config, detector.skeleton, sampling)
+                sampling = Sampling.for_views(detector.view_settings, facts.fps if facts else None)
+                runs = runs_of(
+                    checked, detector.view_settings, skeleton, detector.skeleton, sampling
+                )
+                pieces = in_pieces(runs, detector.view_settings, detector.skeleton, sampling)
                 _score_clip(clip, pieces, detector, writer, done)
                 done.clips[clip].n_frames = check.n_frames
             except DataError as error:
@@ -583,7 +586,7 @@ def _inputs(
 def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
     """Load the model, once per process and on one thread."""
     detector = Detector.load(model, runtime=engine, threads=1)
-    if detector.model.sha256 != sha256:
+    if detector.sha256 != sha256:
         raise StepvadError(
             f"{model}: expected the model that the run started with, got another",
             hint="do not change the file during a run, and run again",

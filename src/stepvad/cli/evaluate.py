@@ -112,7 +112,7 @@ def evaluate(
         extra = {"intervals": [asdict(row) for row in rows]} if intervals else {}
         terminal.print_json({"global": asdict(result), "per_clip": asdict(per_clip), **extra})
         return
-    fitted = "views" if detector.config.views else baselines.method_of(detector)
+    fitted = "views" if len(detector.view_settings) > 1 else baselines.method_of(detector)
     title = method if method != "model" else fitted
     _print_rows(f"{title} on {dataset.name}", result, per_clip, scored)
     if rows:

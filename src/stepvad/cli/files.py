@@ -234,7 +234,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
         "format": format_number,
         "sha256": sha256,
         "method": method,
-        "config": fitted.config.facts(),
+        "config": asdict(fitted.config),
         "skeleton": asdict(fitted.skeleton),
         "origin": asdict(fitted.origin),
     }
@@ -255,7 +255,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; each centred and divided by its spread in y",
-        *_views(config),
+        *_views(fitted),
         f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
         *(_energy_sentences(fitted) if isinstance(fitted, stepvad.Detector) else _distance(fitted)),
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
@@ -266,10 +266,10 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     ]
 
 
-def _views(config: Config) -> list[str]:
+def _views(fitted: Fitted) -> list[str]:
     """The views of a model with several; what follows is of the first."""
-    each = ", ".join(view.view_name for view in config.views)
-    return [f"Views         {each}; below, the first"] if each else []
+    each = [view.config.view_name for view in fitted.view_settings]
+    return [f"Views         {', '.join(each)}; below, the first"] if len(each) > 1 else []
 
 
 def _rate(config: Config) -> str:
@@ -281,8 +281,8 @@ def _rate(config: Config) -> str:
 
 
 def _projection(config: Config, numbers: int) -> str:
-    whitened = "whitened" if config.whiten else "not whitened"
-    if config.projection == "raw":
+    whitened = "whitened" if config.reference.whitening else "not whitened"
+    if config.reference.projection == "raw":
         return f"none: all {numbers} coordinates"
     return f"{config.K} of {numbers} principal components, {whitened}"
 

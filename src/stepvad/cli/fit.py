@@ -13,7 +13,7 @@ from typer import Argument, Exit, Option, echo
 
 import stepvad
 from stepvad.cli import options, terminal
-from stepvad.config import Compute, Config, DistanceMethod, Method, View
+from stepvad.config import Compute, Config, DistanceMethod, Method, ViewKind
 from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
@@ -266,12 +266,12 @@ def _fit_views(
     compute: Compute,
 ) -> stepvad.Detector:
     """Fit several views of the same windows; their lengths follow from the frame rate."""
-    kinds = cast("list[View]", [kind.strip() for kind in views.split(",")])
+    kinds = cast("list[ViewKind]", [kind.strip() for kind in views.split(",")])
     with terminal.progress_bars() as report:
         every = [*clips(report)]
         if not every:
             raise StepvadError("expected clips to fit on, got none", hint="name pose files")
-        joined = config.with_views(kinds, every[0].rate())
+        joined = config.per_view(kinds, every[0].rate())
         detector = stepvad.Detector.fit(every, joined, report=report, compute=compute)
     detector.save(output)
     return detector
@@ -479,7 +479,7 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
     from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
 
     detector = options.load_detector(model)
-    sha256 = detector.model.sha256
+    sha256 = detector.sha256
     if marked.fleet is not None:
         marks = _marks_of_fleet(marked.fleet, sha256)
     elif of_events and marked.marks is not None:
@@ -531,7 +531,7 @@ def _marks_of_events(
     found = marks.read_found(events)
     normal = marks.with_ids(found, marked.normal or (), events)
     unmarked = marks.with_ids(found, marked.not_normal or (), events)
-    if any(event.model_sha256 != detector.model.sha256 for event in (*normal, *unmarked)):
+    if any(event.model_sha256 != detector.sha256 for event in (*normal, *unmarked)):
         raise StepvadError(
             f"{events}: expected events of this model, got those of another",
             hint="write them with: stepvad score MODEL POSES --events events.jsonl",

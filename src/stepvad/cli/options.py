@@ -17,7 +17,7 @@ from typer import confirm as ask
 
 import stepvad
 from stepvad.cli.terminal import check_fleet, notes_of, say
-from stepvad.config import Config, Runtime
+from stepvad.config import Config, Reference, Runtime
 from stepvad.errors import ConfigError, Report, StepvadError
 from stepvad.formats import FORMATS
 
@@ -61,7 +61,9 @@ Threads = Annotated[
 Device = Annotated[str, Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
 SettingsFile = Annotated[
     Path | None,
-    Option("--settings", help="TOML file with further settings: fields of `Config`."),
+    Option(
+        "--settings", help="TOML file of settings: fields of `Config`, rare ones under [reference]."
+    ),
 ]
 SplitName = Annotated[
     Literal["full", "hr", "st", "ub", "validation"],
@@ -145,12 +147,13 @@ def configured_with(
 ) -> tuple[Config, Rare]:
     """The same, and the command's own rare settings, which are keys of the file, too."""
     stated = {} if file is None else _read_settings(file, rare)
+    reference = stated.pop("reference", {})
     own = {name: stated.pop(name) for name in get_type_hints(type(rare)) if name in stated}
     given = {name: value for name, value in given.items() if value is not None}
     if "epochs" in stated | given:
         base = replace(base, max_steps=None)
     try:
-        base = replace(base, **stated)
+        base = replace(base, **stated, reference=replace(base.reference, **reference))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.problem}", hint=error.hint) from None
     return replace(base, **given), replace(rare, **own)
@@ -166,19 +169,21 @@ def _read_settings(file: Path, rare: Any) -> dict[str, Any]:
             hint="one setting a line, as learning_rate = 5e-4",
         ) from None
     own = get_type_hints(type(rare))
-    known = {one.name for one in fields(Config)} - {"view", "views"} | own.keys()
-    for name, value in stated.items():
-        if name not in known:
+    known = {one.name for one in fields(Config)} - {"view"} | own.keys()
+    rarer = {one.name for one in fields(Reference)}
+    reference = stated.get("reference", {})
+    if not isinstance(reference, dict):
+        raise ConfigError(f"{file}: reference: expected a table, got {reference!r}")
+    for names, given in ((known, stated), (rarer, reference)):
+        if unknown := [name for name in given if name not in names]:
             raise ConfigError(
-                f"{file}: {name}: expected a known setting, got an unknown name",
-                hint=f"the settings are {', '.join(sorted(known, key=str.lower))}",
+                f"{file}: {unknown[0]}: expected a known setting, got an unknown name",
+                hint=f"the settings are {', '.join(sorted(known, key=str.lower))}; "
+                f"under [reference]: {', '.join(sorted(rarer))}",
             )
-        if name in own:
-            stated[name] = _converted(value, own[name], f"{file}: {name}")
-    # Config has tuples where TOML has lists
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
-    }
+    for name in own.keys() & stated.keys():
+        stated[name] = _converted(stated[name], own[name], f"{file}: {name}")
+    return stated
 
 
 def _converted(value: object, kind: Any, where: str) -> object:
@@ -206,7 +211,7 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
 def on_engine(fitted: Fitted, runtime: Runtime, threads: int | None = None) -> Fitted:
     """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
     if isinstance(fitted, stepvad.Detector):
-        return replace(fitted, runtime=runtime, threads=threads)
+        return fitted.with_engine(runtime, threads)
     if runtime != "auto":
         raise StepvadError(
             f"--runtime: expected a model with a network for {runtime!r}, got distances",

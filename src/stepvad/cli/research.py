@@ -298,9 +298,10 @@ def _print_plan(
     from stepvad.evaluation.runs import digest_of
     from stepvad.model import training
     from stepvad.model.footage import Footage
+    from stepvad.windows.views import ViewSettings
 
     dataset, config = place.open(), experiments[0].config
-    footage = Footage.read(dataset.train_clips(), config)
+    footage = Footage.read(dataset.train_clips(), ViewSettings(config))
     steps = config.epochs * ceil(len(footage) / config.batch_size)
     batch, timed = min(len(footage), config.batch_size), replace(config, max_steps=steps)
     hours = steps * training.time_steps(batch, timed, place.compute) / 3600

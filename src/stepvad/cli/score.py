@@ -369,7 +369,7 @@ def report(
 
     terminal.check_output(output, ".html", ".htm")
     detector = options.load_detector(model)
-    sha256, threshold, camera = detector.model.sha256, alerts.threshold, alerts.camera
+    sha256, threshold, camera = detector.sha256, alerts.threshold, alerts.camera
     with terminal.notes_of("stepvad.events.calibration"):
         rules, promise = calibration.rules_for(model, sha256, threshold=threshold, camera=camera)
     with terminal.progress_bars() as bars:
@@ -384,7 +384,7 @@ def report(
         page.ReportedClip(
             scores=scores,
             fps=rate,
-            model=detector.model,
+            detector=detector,
             model_name=model.name,
             model_sha256=sha256,
             rules=rules,

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config, DistanceMethod, Method
+from stepvad.config import Config, DistanceMethod, Method, Network, Projection
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.model import modelfile
@@ -21,6 +21,7 @@ from stepvad.model.scoring import Scores, WindowScores, anomaly_score
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
 
 __all__ = [
     "DistanceDetector",
@@ -67,8 +68,8 @@ def load_with_digest(path: Path | str) -> tuple[Fitted, str]:
     tensors, meta, sha256 = modelfile.read_with_digest(path)
     with modelfile.whole(path, meta):
         if meta.get("method") is not None:
-            return DistanceDetector.of_file(tensors, meta), sha256
-        return Detector(replace(modelfile.model(tensors, meta), sha256=sha256)), sha256
+            return DistanceDetector.from_file(tensors, meta), sha256
+        return Detector(*modelfile.read_views(tensors, meta), sha256), sha256
 
 
 def variant(method: Method, config: Config) -> Config:
@@ -77,17 +78,12 @@ def variant(method: Method, config: Config) -> Config:
     `raw-modulated` is STEP without PCA. `raw` is MULDE: score matching on raw coordinates with a
     plain MLP. `vanilla` is STEP with that network. Distances keep all settings.
     """
-    match method:
-        case "step":
-            return replace(config, projection="pca", network="modulated")
-        case "raw-modulated":
-            return replace(config, projection="raw", network="modulated")
-        case "raw":
-            return replace(config, projection="raw", network="vanilla")
-        case "vanilla":
-            return replace(config, projection="pca", network="vanilla")
-        case "knn" | "mahalanobis":
-            return config
+    if is_distance(method):
+        return config
+    projection: Projection = "raw" if method in ("raw", "raw-modulated") else "pca"
+    network: Network = "vanilla" if method in ("raw", "vanilla") else "modulated"
+    reference = replace(config.reference, projection=projection)
+    return replace(config, network=network, reference=reference)
 
 
 def method_of(fitted: Fitted) -> Method:
@@ -95,7 +91,7 @@ def method_of(fitted: Fitted) -> Method:
     if isinstance(fitted, DistanceDetector):
         return fitted.method
     plain = fitted.config.network == "vanilla"
-    if fitted.config.projection == "raw":
+    if fitted.config.reference.projection == "raw":
         return "raw" if plain else "raw-modulated"
     return "vanilla" if plain else "step"
 
@@ -132,7 +128,7 @@ class DistanceDetector:
     ) -> DistanceDetector:
         """Learn the projection from normal clips and, for `knn`, keep all their windows."""
         config = distance_config(method, config)
-        footage = Footage.read(clips, config)
+        footage = Footage.read(clips, ViewSettings(config))
         if not 1 <= k <= len(footage):
             raise DataError(
                 f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"
@@ -145,13 +141,20 @@ class DistanceDetector:
             neighbours = Neighbours(np.concatenate([space.project(w.x) for w in batches]), k)
         return cls(method, config, footage.skeleton, space, neighbours, footage.origin(epochs=0))
 
+    @property
+    def view_settings(self) -> tuple[ViewSettings, ...]:
+        """All that cutting windows for it needs."""
+        return (ViewSettings(self.config),)
+
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
         """Score every window of a clip."""
-        return score_clip(clip, self.config, self.skeleton, self.score_windows, report=report)
+        return score_clip(
+            clip, self.view_settings, self.skeleton, self.score_windows, report=report
+        )
 
     def score_windows(self, windows: Windows) -> WindowScores:
         """Scores of windows cut with this detector's settings; higher is more abnormal."""
-        windows.check(self.config, self.skeleton)
+        windows.expect(self.view_settings, self.skeleton)
         E = self._distances(self.space.project(windows.x))[:, None]
         A = anomaly_score(E, windows.weight(self.config))
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
@@ -166,7 +169,7 @@ class DistanceDetector:
         meta = {
             "format": modelfile.FORMAT,
             "method": self.method,
-            "config": self.config.facts(),
+            "views": [asdict(self.config)],
             "skeleton": asdict(self.skeleton),
             "origin": asdict(self.origin),
         }
@@ -177,12 +180,12 @@ class DistanceDetector:
         modelfile.write_tensors(tensors, meta, Path(path))
 
     @classmethod
-    def of_file(
+    def from_file(
         cls, tensors: dict[str, NDArray[Any]], meta: modelfile.Metadata
     ) -> DistanceDetector:
         """The detector that these tensors and words describe, checked."""
         method: Any = meta["method"]
-        config, skeleton, origin = modelfile.read_settings(meta)
+        (config,), skeleton, origin = modelfile.read_settings(meta)
         if config != distance_config(method, config):
             raise ValueError(f"its settings are not those of {method}")
         neighbours = None
@@ -277,9 +280,11 @@ def distance_config(method: DistanceMethod, config: Config) -> Config:
     """Settings for a distance: one energy per window, and whitening for Mahalanobis."""
     if method not in get_args(DistanceMethod):
         raise ConfigError(f"method: expected 'knn' or 'mahalanobis', got {method!r}")
-    if method == "mahalanobis" and config.projection == "raw":
+    if method == "mahalanobis" and config.reference.projection == "raw":
         raise ConfigError(
             "projection: expected one that whitens, for mahalanobis, got 'raw'",
             hint="use all principal components, or knn",
         )
-    return replace(config, L=1, aggregation="max", whiten=config.whiten or method != "knn")
+    whitening = config.reference.whitening if method == "knn" else config.reference.whitening or 1.0
+    reference = replace(config.reference, whitening=whitening)
+    return replace(config, L=1, aggregation="max", reference=reference)

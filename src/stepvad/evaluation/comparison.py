@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from stepvad import skeletons
-from stepvad.config import Config, View
+from stepvad.config import Config, Reference, ViewKind
 from stepvad.errors import ConfigError, Report, silent
 from stepvad.evaluation import custom, protocol
 from stepvad.evaluation.baselines import is_distance
@@ -25,17 +25,19 @@ from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
 
 if TYPE_CHECKING:
     from stepvad.evaluation.runs import SweepPlace
 
+UNWHITENED = Reference(whitening=0.0)
 VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "step": (Experiment(), "STEP"),
     "step-unweighted": (
         Experiment(config=Config(confidence=False)),
         "STEP without confidence",
     ),
-    "step-unwhitened": (Experiment(config=Config(whiten=False)), "STEP without whitening"),
+    "step-unwhitened": (Experiment(config=Config(reference=UNWHITENED)), "STEP without whitening"),
     "vanilla": (Experiment(method="vanilla"), "STEP with a plain MLP"),
     "raw-modulated": (Experiment(method="raw-modulated"), "STEP without PCA"),
     "raw-modulated-unweighted": (
@@ -51,11 +53,11 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "knn-5": (Experiment(method="knn", k=5), "PCA/kNN times confidence, 5 neighbours"),
     "knn-unweighted": (Experiment(method="knn", config=Config(confidence=False)), "PCA/kNN"),
     "knn-unwhitened": (
-        Experiment(method="knn", config=Config(whiten=False)),
+        Experiment(method="knn", config=Config(reference=UNWHITENED)),
         "PCA/kNN times confidence, not whitened",
     ),
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
-    "views": (Experiment(views=get_args(View)), "STEP with views of pose, motion and place"),
+    "views": (Experiment(views=get_args(ViewKind)), "STEP with views of pose, motion and place"),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
 
@@ -99,7 +101,7 @@ def experiments(
         settings = replace(
             config,
             confidence=variant.config.confidence,
-            whiten=variant.config.whiten,
+            reference=replace(config.reference, whitening=variant.config.reference.whitening),
             fps=trials.fps if variant.views else config.fps,
         )
         needed = trials.seeds[:1] if is_distance(variant.method) else trials.seeds
@@ -196,10 +198,10 @@ def without_scores(clip: Clip, config: Config) -> Scores:
     """The windows of a clip with all scores 0."""
 
     def nothing(windows: Windows) -> WindowScores:
-        zeros = np.zeros((len(windows), config.columns), np.float32)
+        zeros = np.zeros((len(windows), config.L), np.float32)
         return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
 
-    return score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing)
+    return score_clip(clip, [ViewSettings(config)], skeletons.modelled(clip.skeleton), nothing)
 
 
 def table(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepvad
-from stepvad.config import Aggregation, Compute, Config, Method, Precision, View
+from stepvad.config import Aggregation, Compute, Config, Method, Precision, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.evaluation import baselines
@@ -30,6 +30,7 @@ from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.windows.values import Windows
+from stepvad.windows.views import ViewSettings
 
 logger = logging.getLogger(__name__)
 RATED_EVERY = 4
@@ -71,7 +72,7 @@ class Experiment:
     """
     best_on_validation: bool = False
     """Whether to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
-    views: tuple[View, ...] = ()
+    views: tuple[ViewKind, ...] = ()
     """Views of a window to join; none is the paper's window.
 
     Their lengths follow from `config.fps`, or else from the rate of the first training clip.
@@ -121,10 +122,10 @@ class Experiment:
         clips: Iterable[Clip] = self.train_clips(dataset)
         if baselines.is_distance(self.method):
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
-        config = baselines.variant(self.method, self.config)
+        config: Config | Sequence[Config] = (own := baselines.variant(self.method, self.config))
         if self.views:
             clips = known = self._known_rate([*clips])
-            checkpoint, config = None, config.with_views(self.views, known[0].rate())
+            checkpoint, config = None, own.per_view(self.views, known[0].rate())
         chosen_on = dataset.validation_set() if self.best_on_validation else None
         return Detector.fit(
             clips,
@@ -170,6 +171,11 @@ class Jittered:
         """The settings it was fitted with."""
         return self.fitted.config
 
+    @property
+    def view_settings(self) -> tuple[ViewSettings, ...]:
+        """All that cutting windows for it needs."""
+        return self.fitted.view_settings
+
     def score(self, clip: Clip) -> Scores:
         """Score a clip; its name seeds the noise."""
         rng = np.random.default_rng(crc32(clip.name.encode()))
@@ -178,7 +184,7 @@ class Jittered:
             noise = rng.standard_normal(windows.x.shape, dtype=np.float32)
             return self.fitted.score_windows(replace(windows, x=windows.x + self.jitter * noise))
 
-        return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
+        return score_clip(clip, self.view_settings, self.fitted.skeleton, score_windows)
 
 
 def without_unsure(clip: Clip, drop_below: float) -> Clip:
@@ -234,8 +240,8 @@ class SampledScorer:
 
     def score(self, clip: Clip) -> Scores:
         """Score a clip."""
-        config, skeleton = self.detector.config, self.detector.skeleton
-        return score_clip(clip, config, skeleton, self._score_windows)
+        settings, skeleton = self.detector.view_settings, self.detector.skeleton
+        return score_clip(clip, settings, skeleton, self._score_windows)
 
     def _score_windows(self, windows: Windows) -> WindowScores:
         rows = sampled_rows(windows.track_id, windows.frame, self.every)
@@ -245,7 +251,7 @@ class SampledScorer:
             windows.track_id,
             windows.frame,
             windows.c,
-            np.zeros((len(windows), self.detector.config.columns), np.float32),  # not of a sample
+            np.zeros((len(windows), self.detector.columns), np.float32),  # not of a sample
             between.astype(np.float32),
             windows.seen,
         )
@@ -299,11 +305,12 @@ def result_suffix(method: Method, compute: Compute, config: Config) -> str:
 
 
 def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
-    """The same fit with another aggregation of its energies; distances have only one."""
-    if not isinstance(fitted, Detector) or fitted.config.aggregation == aggregation:
+    """The same fit with another aggregation of its energies; distances and views have only one."""
+    if not isinstance(fitted, Detector) or len(fitted.views) > 1:
         return fitted
-    config = replace(fitted.config, aggregation=aggregation)
-    return replace(fitted, model=replace(fitted.model, config=config))
+    (view,) = fitted.views
+    config = replace(view.config, aggregation=aggregation)
+    return replace(fitted, views=(replace(view, config=config),))
 
 
 def _sure_part(track: Track, drop_below: float) -> Track:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Aggregation, Config
+from stepvad.config import Aggregation
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import trivial
 from stepvad.evaluation.datasets import Dataset, FrameSmoothing
@@ -22,6 +22,7 @@ from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores
 from stepvad.poses import Clip
 from stepvad.windows.body import Repairs
+from stepvad.windows.views import Views
 
 ScorerName = Literal["detector", Trivial]
 Selection = Literal["all", "covered", "one-person"]
@@ -285,18 +286,18 @@ def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = 
 
 def weighs_confidence(scorer: Scorer) -> bool:
     """True if its scores are weighted by confidence; raises if it has no noise scales."""
-    if not isinstance(scorer, _WithConfig) or scorer.config.views:
+    if not isinstance(scorer, _WithViews) or len(scorer.view_settings) > 1:
         raise ConfigError(
             "aggregation: expected a detector of one view, got a method without noise scales",
             hint="leave the aggregation out",
         )
-    return scorer.config.confidence
+    return scorer.view_settings[0].config.confidence
 
 
 def shortest_window(scorer: Scorer) -> int | None:
     """Frames that every window has, if they are fewer than T: those of the shortest view."""
-    if isinstance(scorer, _WithConfig) and scorer.config.views:
-        return scorer.config.shortest
+    if isinstance(scorer, _WithViews) and len(scorer.view_settings) > 1:
+        return min(view.config.shortest for view in scorer.view_settings)
     return None
 
 
@@ -398,10 +399,10 @@ def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Sc
 
 
 @runtime_checkable
-class _WithConfig(Protocol):
+class _WithViews(Protocol):
     """A scorer with the settings of a model."""
 
     @property
-    def config(self) -> Config:
-        """The settings it was fitted with."""
+    def view_settings(self) -> Views:
+        """The settings of its views."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
@@ -119,7 +119,7 @@ def open_splits(name: PaperDataset, root: Path) -> dict[Split, Dataset]:
 
 def deviations(name: PaperDataset, settings: Config, runs: int, dataset: Dataset) -> list[str]:
     """Descriptions of the settings that differ from the paper."""
-    own, ours = paper_config(name).facts(), settings.facts()
+    own, ours = asdict(paper_config(name)), asdict(settings)
     found = [f"{key} {ours[key]} instead of {own[key]}" for key in own if ours[key] != own[key]]
     if runs != PAPER_RUNS:
         found.append(f"runs {runs} instead of {PAPER_RUNS}")
@@ -135,16 +135,18 @@ def open_choices(
     from stepvad.model.training import training_precision
 
     precision, smoothing = training_precision(settings, compute), dataset.smoothing
-    joints = "by the others" if settings.missing == "body" else "in the middle of the others"
+    reference = settings.reference
+    joints = "by the others" if settings.joints != "middle" else "in the middle of the others"
     found = [
         f"large products of the training in {precision}, all else in float32",
         f"gaps of up to {settings.T} frames filled linearly",
         "neck in the middle of the shoulders",
         f"joints that were not found placed {joints}",
         "confidences clipped to 0 to 1, nan as 0",
-        f"both axes divided by the deviation of y, at least {settings.spread_floor:g} of that of x",
-        "every window of a track kept" + (" but the last" if settings.drop_last_window else ""),
-        f"block jitter {settings.block_jitter:g}",
+        "both axes divided by the deviation of y, at least "
+        f"{reference.spread_floor:g} of that of x",
+        "every window of a track kept" + (" but the last" if reference.drop_last_window else ""),
+        f"block jitter {reference.block_jitter:g}",
         "frames without a score at the lowest of all minus 1",
         f"smoothed {'after' if smoothing.over == 'filled' else 'before'} that, with "
         f"σ = {smoothing.person_sigma:g} along a person and {smoothing.frame_sigma:g} over frames",

@@ -152,7 +152,7 @@ def run_fit(task: SweepTask) -> int:
     for experiment, scorer, clips in zip(task.experiments, scorers, scored, strict=True):
         facts = {
             **_facts(experiment, task.digest),
-            "config": scorer.config.facts(),
+            "config": asdict(scorer.config),
             "windows": fitted.origin.windows,
             **_engine(fitted, task.place.compute),
             "fit_s": fit_s,

@@ -19,6 +19,7 @@ from stepvad.model import scoring
 from stepvad.model.scoring import Placement, Scores
 from stepvad.poses import Clip
 from stepvad.windows.runs import Run, clip_runs
+from stepvad.windows.views import ViewSettings
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,11 @@ class BodyWindows:
     @classmethod
     def of(cls, clip: Clip, T: int) -> BodyWindows:
         """All windows of a clip; missing joints do not count."""
-        runs = [run for run, _ in clip_runs(clip, Config(T=T), clip.skeleton) if len(run) >= T]
+        runs = [
+            run
+            for run, _ in clip_runs(clip, [ViewSettings(Config(T=T))], clip.skeleton)
+            if len(run) >= T
+        ]
         parts = [cls._of_run(run, T, clip.fps or 1.0) for run in runs]
         nothing, none = np.empty(0, np.int64), np.empty((0, 3), np.float32)
         return cls(

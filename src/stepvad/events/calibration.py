@@ -190,7 +190,7 @@ class ScoredFootage:
         """Find thresholds that promise at most `alerts_per_hour` false events per camera-hour."""
         made = calibrate_cameras(
             self.clips,
-            model_sha256=self.detector.model.sha256,
+            model_sha256=self.detector.sha256,
             alerts_per_hour=alerts_per_hour,
             confidence=confidence,
             rules=rules,

@@ -77,20 +77,22 @@ def score_with_stats(
     detector: Detector, clip: Clip, fps: float, *, report: Report = silent
 ) -> tuple[Scores, BlockStats]:
     """Score a clip and compute its block statistics."""
-    config = detector.config
-    components = 0 if config.views else min(COMPONENTS, config.K)
-    names = ["score", "confidence", *(view.view_name for view in config.views)]
-    if not config.views:
+    config, is_joined = detector.config, len(detector.views) > 1
+    components = 0 if is_joined else min(COMPONENTS, config.K)
+    names = ["score", "confidence"]
+    if is_joined:
+        names += [view.config.view_name for view in detector.views]
+    else:
         names += [f"energy {i}" for i in range(1, config.L + 1)]
         names += [f"component {k}" for k in range(1, components + 1)]
         names += [f"spread of component {k}" for k in range(1, components + 1)]
         names += ["jitter of joints"]
-    first_square = len(names) if config.views else 2 + config.L + components
-    parts = [np.empty((0, len(names) - 2 - config.columns))]
+    first_square = len(names) if is_joined else 2 + config.L + components
+    parts = [np.empty((0, len(names) - 2 - detector.columns))]
 
     def score_windows(windows: Windows) -> WindowScores:
         """Score windows; collect their positions in PC-space and the jitter of their joints."""
-        if config.views:
+        if is_joined:
             parts.append(np.empty((len(windows), 0)))
         else:
             pi_x = detector.model.space.project(windows.x)[:, :components].astype(np.float64)
@@ -99,7 +101,9 @@ def score_with_stats(
             parts.append(np.column_stack([pi_x, np.square(pi_x), jitter]))
         return detector.score_windows(windows)
 
-    scores = score_clip(clip, config, detector.skeleton, score_windows, report=report)
+    scores = score_clip(
+        clip, detector.view_settings, detector.skeleton, score_windows, report=report
+    )
     windows = scores.windows
     each = np.column_stack([windows.A, windows.c, windows.E, np.concatenate(parts)])  # (N, D)
     block = (windows.frame / fps // BLOCK_S).astype(np.int64)

@@ -194,7 +194,7 @@ def marks_from(
     for clip in clips:
         for event in normal:
             if event.clip == clip.name:
-                span = Sampling.of(config, event.fps).span
+                span = Sampling.for_rate(config, event.fps).span
                 own = cut_out(clip, event, event.fps, span)
                 cut[event.id] = replace(own, name=event.id, fps=event.fps)
     missing = [event.id for event in normal if event.id not in cut or not cut[event.id].n_poses]

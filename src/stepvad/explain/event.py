@@ -105,17 +105,17 @@ def explain_peak(
     Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
     """
     # one person, as far as windows around the peak and filled gaps reach
-    span = Sampling.of(detector.config, clip.fps).span
+    span = Sampling.for_views(detector.view_settings, clip.fps).span
     first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
     tracks = tuple(one.between(first, last + 1) for one in clip.tracks if one.id == track)
     near = Clip(clip.name, clip.fps, clip.n_frames, tracks, clip.skeleton)
     # adjacent windows, where they exist
-    there = {*cut(near, detector.config, detector.skeleton)[0].frame.tolist()}
+    there = {*cut(near, detector.view_settings, detector.skeleton)[0].frame.tolist()}
     wanted = (peak_frame + span * np.arange(-AROUND, AROUND + 1)).tolist()
     ends = [end for end in wanted if end in there or end == peak_frame]
     windows = explain(detector, near, [(track, end) for end in ends])
     peak = windows[ends.index(peak_frame)]
-    if detector.parts:
+    if len(detector.views) > 1:
         windows = _side_by_side(windows, peak)
     # phrases of windows that are not calm, the highest score first
     telling = sorted(windows, key=lambda window: -window.score)
@@ -312,7 +312,7 @@ def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
     """All windows of these tracks."""
     tracks = tuple(track for track in clip.tracks if track.id in wanted)
     part = Clip(clip.name, clip.fps, clip.n_frames, tracks, clip.skeleton)
-    return cut(part, detector.config, detector.skeleton)[0]
+    return cut(part, detector.view_settings, detector.skeleton)[0]
 
 
 def _rows(index: WindowIndex, clip: Clip, places: Sequence[Place]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.codec import JsonObject
-from stepvad.config import View
+from stepvad.config import ViewKind
 from stepvad.detector import Detector
 from stepvad.explain.ghosts import NORMAL_RANGE, standardised
 from stepvad.explain.words import BodyPart, Finding, rank
@@ -130,7 +130,7 @@ class Explanation:
 class ViewShare:
     """The contribution of one of several views to a score."""
 
-    view: View
+    view: ViewKind
     name: str
     """The view, and how long its windows are."""
     contribution: float

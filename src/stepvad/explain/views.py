@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import skeletons
-from stepvad.config import Config, View
+from stepvad.config import Config, ViewKind
 from stepvad.detector import Detector
 from stepvad.explain import ghosts, words
 from stepvad.explain.explanation import Attribution, Explanation, ViewShare, attribute
 from stepvad.explain.words import MENTIONED, MOST_PARTS, Finding, ViewedNumbers, rank
-from stepvad.model.modelfile import ViewModel
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Sampling
@@ -39,11 +38,11 @@ def explain_windows(
     """Explain windows; `observed (N, T, V, 2)` are their poses in pixels of the clip."""
     # the frame of each pose, (N, T): a window's own is that of its last pose
     frames = windows.frame[:, None] + sampling.frames - sampling.frames[-1]
-    if detector.parts:
-        joined = JoinedViews.of(detector, windows, observed)
+    if len(detector.views) > 1:
+        joined = JoinedViews.explain(detector, windows, observed)
         return [joined.explanation(n, frames[n], clip) for n in range(len(windows))]
     detector.expect_pose("explain")
-    batch = ViewBatch.of(detector, windows, observed)
+    batch = ViewBatch.explain(detector, windows, observed)
     return [batch.explanation(n, frames[n], clip) for n in range(len(windows))]
 
 
@@ -57,8 +56,6 @@ class ViewBatch:
 
     detector: Detector
     """The detector of this view alone."""
-    ranking: ViewModel | None
-    """The rarity of scores, with several views."""
     windows: Windows
     observed: NDArray[np.float32]
     """The poses as they were, `(N, T, V, 2)`."""
@@ -71,12 +68,11 @@ class ViewBatch:
     """Windows outside the normal range at some scale, `(N,)`: these get phrases."""
 
     @classmethod
-    def of(
+    def explain(
         cls,
         detector: Detector,
         windows: Windows,
         observed: NDArray[np.float32],
-        ranking: ViewModel | None = None,
     ) -> ViewBatch:
         """Compute the nearest normal windows, and attributions relative to them."""
         config, space = detector.config, detector.model.space
@@ -97,7 +93,6 @@ class ViewBatch:
             seen, ghost = (numbers(x).astype(np.float64) for x in both)
         return cls(
             detector,
-            ranking,
             windows,
             observed,
             attribute(detector, windows.x, windows.weight(config), normal),
@@ -146,7 +141,7 @@ class ViewBatch:
         """Findings on the n-th window; none if it is in the normal range."""
         if not self.is_odd[n]:
             return ()
-        if self.ranking is None or self.detector.config.view == "pose":
+        if self.detector.config.view == "pose":
             seen, ghost = (
                 skeletons.restore(motion[n], source, self.detector.skeleton)
                 for motion in (self.seen, self.ghost)
@@ -161,7 +156,7 @@ class ViewBatch:
         least = MENTIONED * raising
         said = [name for name in ranked_names if by_meaning[name] >= least] or ranked_names[:1]
         first, last = int(frames[0]), int(frames[-1])
-        viewed = self._viewed(n, self.ranking)
+        viewed = self._viewed(n)
         found = []
         for name in said[:MOST_PARTS]:
             if self.detector.config.view == "motion":
@@ -171,13 +166,13 @@ class ViewBatch:
             found.append(Finding(name, (), None, first, last, f"person {says}"))
         return tuple(found)
 
-    def _viewed(self, n: int, ranking: ViewModel) -> ViewedNumbers:
+    def _viewed(self, n: int) -> ViewedNumbers:
         """The numbers of the n-th window beside those of normal footage."""
-        one = slice(n, n + 1)
+        one, (view,) = slice(n, n + 1), self.detector.views
         score, age = self.attribution.score[one], self.windows.ages(self.detector.config)[one]
-        (nats,) = ranking.surprise(score.astype(np.float32), age)
-        rarity, n_normal = float(np.exp(-nats)), ranking.model.origin.windows
-        return ViewedNumbers(self.seen[n], self.ghost[n], ranking.usual, rarity, n_normal)
+        (nats,) = view.rarity(score.astype(np.float32), age)
+        rarity, n_normal = float(np.exp(-nats)), self.detector.origin.windows
+        return ViewedNumbers(self.seen[n], self.ghost[n], view.model.usual, rarity, n_normal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,14 +218,19 @@ class JoinedViews:
     energy: NDArray[np.float64]
 
     @classmethod
-    def of(cls, detector: Detector, windows: Windows, observed: NDArray[np.float32]) -> JoinedViews:
+    def explain(
+        cls, detector: Detector, windows: Windows, observed: NDArray[np.float32]
+    ) -> JoinedViews:
         """Explain each view's windows by their own scores, and say what these add."""
-        ranked = zip(detector.parts, detector.model.views, windows.views, strict=True)
         batches = tuple(
-            ViewBatch.of(part, view.windows, observed[view.rows, -part.config.T :], model)
-            if len(view.rows)
+            ViewBatch.explain(
+                replace(detector, views=(view,)),
+                own.windows,
+                observed[own.rows, -view.config.T :],
+            )
+            if len(own.rows)
             else None
-            for part, model, view in ranked
+            for own, view in zip(windows.views, detector.views, strict=True)
         )
         # each view's own scores, those of its nearest normal windows, and energies, (n,) each
         scores, bases, energies = (
@@ -304,8 +304,8 @@ class JoinedViews:
         total = sum(view.contribution for view in active)
         found = []
         contributions = self.contributions[n].tolist()
-        for config, own in zip(self.detector.config.views, contributions, strict=True):
-            view = by_config.get(config)
+        for one, own in zip(self.detector.views, contributions, strict=True):
+            config, view = one.config, by_config.get(one.config)
             share = own / total if view is not None and total > 0 else 0.0
             base = own if view is None else view.base
             found.append(
@@ -318,7 +318,7 @@ def _joined_findings(
     active: Sequence[ActiveView], frames: NDArray[np.int64], source: Skeleton
 ) -> tuple[Finding, ...]:
     """Findings of the kinds of views that the score is due to, the largest share first."""
-    by_kind: dict[View, float] = {}
+    by_kind: dict[ViewKind, float] = {}
     for view in active:
         by_kind[view.config.view] = by_kind.get(view.config.view, 0.0) + view.contribution
     least = MENTIONED_VIEW * sum(by_kind.values())

@@ -53,7 +53,7 @@ class Energy(nn.Module):
         self.input = nn.Linear(config.K + 1, config.width)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.blocks))
         self.head = nn.Linear(config.width, 1)
-        self.block_jitter = config.block_jitter
+        self.block_jitter = config.reference.block_jitter
 
     def forward(self, z: Tensor, sigma: Tensor, *, noise: Tensor | None = None) -> Tensor:
         """Energies; `noise (blocks, N, width)`, given in training, is the block jitter."""

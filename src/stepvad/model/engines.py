@@ -45,7 +45,7 @@ class EngineNetwork:
     compute: Energies
 
     @classmethod
-    def of(
+    def load(
         cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None
     ) -> EngineNetwork:
         """Load the network into the engine that `runtime` names or selects."""
@@ -60,7 +60,7 @@ class EngineNetwork:
 
     def __reduce__(self) -> tuple[Callable[..., EngineNetwork], tuple[Folded, Engine, int]]:
         """Pickle the weights, not the engine: each process creates its own."""
-        return EngineNetwork.of, (self.folded, self.engine, self.threads)
+        return EngineNetwork.load, (self.folded, self.engine, self.threads)
 
 
 def choose(runtime: Runtime, *, width: int) -> Engine:

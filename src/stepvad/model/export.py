@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.config import Aggregation, Config
 from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.files import replacing, temporary_directory
 from stepvad.model.engines import import_openvino, onnxruntime_run, openvino_run
-from stepvad.model.folded import fold
 from stepvad.model.graph import Graph, Shape, add_blocks
-from stepvad.model.modelfile import Model
+from stepvad.model.modelfile import Origin
+from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import anomaly_score, standardise_energies
+from stepvad.model.views import View
+from stepvad.skeletons import Skeleton
 from stepvad.windows.body import ROUNDING, standardise
 
 PROBES = 256
@@ -35,16 +38,16 @@ class Parity:
     """Largest difference, relative to the score or to 1, whichever is larger."""
 
 
-def export(model: Model, path: Path) -> Parity:
+def export(view: View, skeleton: Skeleton, origin: Origin, path: Path) -> Parity:
     """Write an ONNX file (.onnx) or OpenVINO's own (.xml and .bin) after testing its scores."""
     if path.suffix not in (".onnx", ".xml"):
         raise StepvadError(
             f"{path}: expected a name that ends in .onnx or .xml, got {path.suffix!r}",
             hint="name an ONNX file, or OpenVINO's .xml",
         )
-    raw = scoring_model(model)
-    inputs = probes(model)
-    expected = _score(model, inputs)
+    raw = scoring_model(view, skeleton, origin)
+    inputs = probes(view.config, skeleton.V)
+    expected = _score(view, inputs)
     if path.suffix == ".onnx":
         parity = _parity("onnxruntime", onnxruntime_run(raw, 1)(inputs), expected)
         with replacing(path) as temporary:
@@ -53,15 +56,16 @@ def export(model: Model, path: Path) -> Parity:
     return _export_openvino(raw, path, inputs, expected)
 
 
-def scoring_model(model: Model) -> bytes:
+def scoring_model(view: View, skeleton: Skeleton, origin: Origin) -> bytes:
     """The graph: `x (N, 2, V, T)` in pixels and mean confidence `c (N,)` to `A (N,)` (Eq. 8).
 
     A model that ignores confidence has no input `c`.
     """
-    config, V, T = model.config, model.skeleton.V, model.config.T
-    folded = fold(model.weights, config)
+    config, model, folded = view.config, view.model, view.network.folded
+    V, T = skeleton.V, config.T
     graph = Graph()
-    z = _project(graph, model, _standardise(graph, model, V))
+    # π(x) of standardised windows, and the energies at all scales
+    z = _project(graph, model.space, _standardise(graph, config, V))
     entry = [
         graph.node("MatMul", z, graph.constant(W.T))
         for W in (folded.W_1z, folded.W_z)
@@ -72,19 +76,18 @@ def scoring_model(model: Model) -> bytes:
     offset = (folded.constant - model.E_mean).astype(np.float32)
     E = graph.node("Add", f, graph.constant(offset))
     E = graph.node("Div", E, graph.constant(spread.astype(np.float32)))
-    A = _aggregate(graph, model, E)
+    A = _aggregate(graph, config.aggregation, E)
     inputs: dict[str, Shape] = {"x": ["N", 2, V, T]}
     if config.confidence:
         inputs["c"] = ["N"]
         A = graph.node("Mul", A, "c")
-    facts = {"T": T, "joints": model.skeleton.joints, "library": model.origin.library}
+    facts = {"T": T, "joints": skeleton.joints, "library": origin.library}
     return graph.model(inputs, {graph.rename(A, "A"): ["N"]}, facts={"stepvad": json.dumps(facts)})
 
 
-def probes(model: Model) -> Inputs:
+def probes(config: Config, V: int) -> Inputs:
     """Test windows: figures that drift and sway, one flattened to a line, one a point."""
-    rng = np.random.default_rng(0)
-    V, T = model.skeleton.V, model.config.T
+    rng, T = np.random.default_rng(0), config.T
     figure = rng.normal(size=(PROBES, 2, V, 1)) * [[[30.0]], [[60.0]]]
     drift = rng.normal(size=(PROBES, 2, 1, 1)) * np.arange(T) * 4
     sway = rng.normal(size=(PROBES, 2, V, T)).cumsum(axis=3) * 3
@@ -92,13 +95,13 @@ def probes(model: Model) -> Inputs:
     x[0, 1] = 300.0
     x[1] = 400.0
     c = rng.uniform(0, 1, PROBES)
-    arrays = [x, c] if model.config.confidence else [x]
+    arrays = [x, c] if config.confidence else [x]
     return [values.astype(np.float32) for values in arrays]
 
 
-def _standardise(graph: Graph, model: Model, V: int) -> str:
+def _standardise(graph: Graph, config: Config, V: int) -> str:
     """Like `windows.standardise`, in float32; relative to the first joint to keep sums small."""
-    rows = graph.node("Reshape", "x", graph.constant([0, 2, V * model.config.T]))
+    rows = graph.node("Reshape", "x", graph.constant([0, 2, V * config.T]))
     last = graph.constant([2])
     largest = graph.node("ReduceMax", graph.node("Abs", rows), last, keepdims=1)
     rounding = graph.node("Mul", largest, graph.constant(ROUNDING))
@@ -111,20 +114,21 @@ def _standardise(graph: Graph, model: Model, V: int) -> str:
     zero, one = graph.constant(0.0), graph.constant(1.0)
     rows, spread = (graph.node("Where", still, zero, values) for values in (rows, spread))
     of_x, of_y = (graph.node("Gather", spread, graph.constant([i]), axis=1) for i in (0, 1))
-    floor = graph.node("Mul", of_x, graph.constant(model.config.spread_floor))
+    floor = graph.node("Mul", of_x, graph.constant(config.reference.spread_floor))
     scale = graph.node("Max", of_y, floor)
     scale = graph.node("Where", graph.node("Equal", scale, zero), one, scale)
     return graph.node("Flatten", graph.node("Div", rows, scale), axis=1)
 
 
-def _project(graph: Graph, model: Model, x: str) -> str:
-    centred = graph.node("Sub", x, graph.constant(model.space.mu))
-    return graph.node("MatMul", centred, graph.constant(model.space.W_K / model.space.scale))
+def _project(graph: Graph, space: PCSpace, x: str) -> str:
+    """Like `PCSpace.project`."""
+    centred = graph.node("Sub", x, graph.constant(space.mu))
+    return graph.node("MatMul", centred, graph.constant(space.W_K / space.scale))
 
 
-def _aggregate(graph: Graph, model: Model, E: str) -> str:
+def _aggregate(graph: Graph, aggregation: Aggregation, E: str) -> str:
     """Like `scoring.aggregate`."""
-    match model.config.aggregation:
+    match aggregation:
         case "max":
             return graph.node("ReduceMax", E, graph.constant([1]), keepdims=0)
         case "sum":
@@ -136,13 +140,13 @@ def _aggregate(graph: Graph, model: Model, E: str) -> str:
             return graph.node("Gather", E, graph.constant(np.array(scale)), axis=1)
 
 
-def _score(model: Model, inputs: Inputs) -> NDArray[np.float32]:
+def _score(view: View, inputs: Inputs) -> NDArray[np.float32]:
     """The library's own scores of raw windows, in numpy."""
     x, *c = inputs
-    standardised, _ = standardise(x, model.config)
-    f = fold(model.weights, model.config).energies(model.space.project(standardised))
-    E = standardise_energies(f, model.E_mean, model.E_var)
-    return anomaly_score(E, c[0] if c else 1.0, model.config.aggregation)
+    standardised, _ = standardise(x, view.config)
+    f = view.network.folded.energies(view.model.space.project(standardised))
+    E = standardise_energies(f, view.model.E_mean, view.model.E_var)
+    return anomaly_score(E, c[0] if c else 1.0, view.config.aggregation)
 
 
 def _parity(engine: str, scores: NDArray[np.float32], expected: NDArray[np.float32]) -> Parity:

@@ -20,12 +20,11 @@ from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Sampling
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import Run, WindowIndex, clip_runs, cut_in_pieces
-from stepvad.windows.sampling import at_rate
+from stepvad.windows.sampling import Sampling, at_rate
 from stepvad.windows.values import Windows
-from stepvad.windows.views import measure_pace, view_shape
+from stepvad.windows.views import Views, ViewSettings, measure_pace, n_columns, view_shape
 
 HELD_OUT = 4
 """One part in so many of the footage is held out from a fit with several views."""
@@ -47,9 +46,10 @@ class Footage:
 
     @classmethod
     def read(
-        cls, clips: Iterable[Clip], config: Config, skeleton: Skeleton | None = None
+        cls, clips: Iterable[Clip], view: ViewSettings, skeleton: Skeleton | None = None
     ) -> Footage:
         """Read all clips as `skeleton`, or as modelled for the first clip with people."""
+        config = view.config
         runs: list[Run] = []
         counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
         rates = _Rates(config)
@@ -60,7 +60,7 @@ class Footage:
                 continue  # without people its skeleton is only a guess
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
             clip = rates.common(clip)
-            for run, mended in clip_runs(clip, config, skeleton, rates.sampling(clip)):
+            for run, mended in clip_runs(clip, [view], skeleton, rates.sampling(clip)):
                 counts += mended
                 if len(run) >= config.shortest:
                     runs.append(run)
@@ -70,7 +70,8 @@ class Footage:
                 f"got none in {n_clips} clips",
                 hint="record more footage, or choose a smaller T",
             )
-        index = with_pace(WindowIndex.of(runs, rates.settings(), skeleton.V))
+        view = replace(view, config=rates.settings())
+        index = with_pace(WindowIndex.of_runs(runs, [view], skeleton.V))
         if config.confidence and not index.confidence.any():
             raise DataError(
                 "expected poses with confidence to fit on, got 0 for every joint",
@@ -79,9 +80,14 @@ class Footage:
         return cls(index, skeleton, sha.hexdigest(), n_clips, counts)
 
     @property
+    def view(self) -> ViewSettings:
+        """The settings, with the frame rate of the clips and their pace."""
+        return self.index.views[0]
+
+    @property
     def config(self) -> Config:
         """The settings, with the frame rate of the clips."""
-        return self.index.config
+        return self.view.config
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -140,14 +146,14 @@ def _split_at(clip: Clip, cut: int) -> tuple[Clip, Clip]:
 
 def with_pace(index: WindowIndex) -> WindowIndex:
     """These windows, with the pace of the people in them if they show a motion without one."""
-    config = index.config
-    if config.view != "motion" or config.pace:
+    (view,) = index.views
+    if view.config.view != "motion" or view.pace is not None:
         return index
     rows = np.linspace(0, len(index), min(len(index), PACE_WINDOWS), endpoint=False)
     some = rows.astype(np.int64)
     keypoints, _ = index.poses(some)
     pace = measure_pace(keypoints, index.sampling.n_poses(index.here[some]))
-    return replace(index, config=replace(config, pace=pace.numbers))
+    return replace(index, views=[replace(view, pace=pace)])
 
 
 class _Rates:
@@ -174,7 +180,7 @@ class _Rates:
     def sampling(self, clip: Clip) -> Sampling:
         """How windows are cut from a clip at the common rate, and jumps found: as in scoring."""
         fps = self._fps or clip.fps
-        return Sampling.of(replace(self._config, fps=fps), fps)
+        return Sampling.for_rate(replace(self._config, fps=fps), fps)
 
     def settings(self) -> Config:
         """The settings, with the rate of the windows where it is one."""
@@ -185,7 +191,7 @@ class _Rates:
 
 def score_clip(
     clip: Clip,
-    config: Config,
+    views: Views,
     skeleton: Skeleton,
     score_windows: Callable[[Windows], WindowScores],
     *,
@@ -194,7 +200,7 @@ def score_clip(
     """Score every window of a clip; memory beyond clip and scores does not grow with it."""
     parts: list[WindowScores] = []
     counts, flat = Repairs(), 0
-    for index, mended in cut_in_pieces(clip, config, skeleton):
+    for index, mended in cut_in_pieces(clip, views, skeleton):
         counts += mended
         for first in range(0, len(index), BATCH):
             rows = slice(first, first + BATCH)
@@ -205,8 +211,8 @@ def score_clip(
     return Scores(
         clip.name,
         clip.n_frames,
-        Sampling.of(config, clip.fps).span,
-        WindowScores.join(parts, config.columns),
+        Sampling.for_views(views, clip.fps).span,
+        WindowScores.join(parts, n_columns(views)),
         counts,
         flat,
     )
@@ -226,7 +232,7 @@ class Projected:
     kept: tuple[NDArray[np.float32], NDArray[np.float32]] | None
 
     @classmethod
-    def of(
+    def from_footage(
         cls, footage: Footage, space: PCSpace, config: Config, report: Report = silent
     ) -> Projected:
         """All windows of the footage, projected now if they fit into `KEPT_BYTES`."""
@@ -264,7 +270,7 @@ def resolve(config: Config, skeleton: Skeleton) -> Config:
     A pose has more than K numbers, or K is a mistake; motion and place have few.
     """
     D = math.prod(view_shape(config, skeleton.V))
-    if config.projection == "raw" or (config.view != "pose" and config.K > D):
+    if config.reference.projection == "raw" or (config.view != "pose" and config.K > D):
         return replace(config, K=D)
     return config
 
@@ -272,10 +278,10 @@ def resolve(config: Config, skeleton: Skeleton) -> Config:
 def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent) -> PCSpace:
     """Fit π to all windows of all parts (Eq. 6)."""
     D = math.prod(view_shape(config, parts[0].skeleton.V))
-    if config.projection == "raw":
+    if config.reference.projection == "raw":
         return PCSpace.identity(D)
-    moments = Moments.of(_rows(parts, "components", report), D)
-    return PCSpace.fit(moments, config.K, whitening=config.whitened)
+    moments = Moments.measure(_rows(parts, "components", report), D)
+    return PCSpace.fit(moments, config.K, whitening=config.reference.whitening)
 
 
 def _rows(parts: Sequence[Footage], stage: str, report: Report) -> Iterator[NDArray[np.float32]]:

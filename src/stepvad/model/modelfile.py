@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,17 +22,17 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from stepvad.codec import Count, from_plain
-from stepvad.config import Config
+from stepvad.config import Config, Runtime
 from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
-from stepvad.model.folded import Weights, weight_shapes
+from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.surprise import Surprise, SurpriseByAge
+from stepvad.model.views import Model, Surprise, SurpriseByAge, View
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
 from stepvad.windows.views import MEANINGS, Pace, view_shape
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format."""
 KEY = "stepvad"
 """The only metadata entry: several would be written in no fixed order."""
@@ -58,68 +58,52 @@ class Origin:
     """Repairs to the training poses."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Model:
-    """Everything a fitted detector knows."""
-
-    config: Config
-    skeleton: Skeleton
-    space: PCSpace
-    weights: Weights
-    E_mean: NDArray[np.float64]
-    """Ē_i over the training windows, `(L,)`."""
-    E_var: NDArray[np.float64]
-    """Var(E_i) over the training windows, `(L,)`."""
-    origin: Origin
-    sha256: str = ""
-    """Digest of the bytes it was read from; empty if it was not read from a file."""
-    views: tuple[ViewModel, ...] = ()
-    """All views of a detector with several; the first one is this model without them."""
+FileContents = tuple[tuple[View, ...], Skeleton, Origin, str]
+"""All views, their joints, where they came from, and the digest of the bytes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ViewModel:
-    """One of several views: its energy model, and how rare its scores are."""
-
-    model: Model
-    surprise: SurpriseByAge
-    usual: NDArray[np.float64] | None = None
-    """Quantiles of how much there is of each meaning in normal footage, `(meanings, QUANTILES)`.
-
-    Of motion alone.
-    """
-
-
-def write(model: Model, path: Path) -> None:
+def write(views: Sequence[View], skeleton: Skeleton, origin: Origin, path: Path) -> None:
     """Write a model atomically; the same model gives the same bytes."""
     meta = {
         "format": FORMAT,
-        "config": model.config.facts(),
-        "skeleton": asdict(model.skeleton),
-        "origin": asdict(model.origin),
+        "views": [asdict(view.config) for view in views],
+        "skeleton": asdict(skeleton),
+        "origin": asdict(origin),
     }
-    tensors = _tensors(model)
-    for number, view in enumerate(model.views):
-        prefix = _view(number)
-        if number:  # the first one is the model itself
-            tensors |= {prefix + name: value for name, value in _tensors(view.model).items()}
-        tensors |= ranking_tensors(prefix, view.surprise, view.usual)
+    tensors: dict[str, NDArray[Any]] = {}
+    for number, view in enumerate(views):
+        tensors |= {prefix(number) + name: value for name, value in _tensors(view).items()}
     write_tensors(tensors, meta, path)
 
 
-def _view(number: int) -> str:
+def prefix(number: int) -> str:
     """Prefix of the tensors of a view."""
     return f"view{number}."
 
 
-def _tensors(model: Model) -> dict[str, NDArray[Any]]:
-    """The arrays of one energy model by name."""
-    return {
+def _tensors(view: View) -> dict[str, NDArray[Any]]:
+    """The arrays of one view by name; those that it does not have are left out."""
+    model, pace = view.model, view.model.pace
+    tensors: dict[str, NDArray[Any]] = {
         **space_tensors(model.space),
         "E_mean": model.E_mean,
         "E_var": model.E_var,
         **{NETWORK + name: value for name, value in model.weights.items()},
     }
+    if model.noise:
+        tensors["noise"] = np.array(model.noise)
+    if pace is not None:
+        tensors |= {"pace.feet": pace.feet, "pace.size": pace.size, "pace.speed": pace.speed}
+    if model.usual is not None:
+        tensors["usual"] = model.usual
+    if view.surprise is not None:
+        # the distribution of scores, by age
+        tensors["ages"] = np.array(view.surprise.first, np.float64)
+        for number, band in enumerate(view.surprise.bands):
+            tensors[f"{number}.levels"] = band.levels
+            tensors[f"{number}.nats"] = band.nats
+            tensors[f"{number}.scale"] = np.array([band.scale])
+    return tensors
 
 
 def space_tensors(space: PCSpace) -> dict[str, NDArray[np.float32]]:
@@ -137,8 +121,8 @@ def write_tensors(
         temporary.write_bytes(save(contiguous, metadata={KEY: text}))
 
 
-def read(path: Path) -> Model:
-    """Read and validate a model."""
+def read(path: Path, runtime: Runtime = "auto", threads: int | None = None) -> FileContents:
+    """Read and validate a model, and load its networks into their engine."""
     tensors, meta, sha256 = read_with_digest(path)
     if meta.get("method") is not None:
         raise ModelFileError(
@@ -147,7 +131,8 @@ def read(path: Path) -> Model:
             hint="read it with stepvad.evaluation.baselines.load",
         )
     with whole(path, meta):
-        return replace(model(tensors, meta), sha256=sha256)
+        views, skeleton, origin = read_views(tensors, meta, runtime, threads)
+        return views, skeleton, origin, sha256
 
 
 @contextmanager
@@ -205,109 +190,101 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(local_path(path).read_bytes()).hexdigest()
 
 
-def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Model:
-    """The model that these tensors and words describe, checked."""
-    config, skeleton, origin = read_settings(meta)
-    made = _one_view(tensors, config, skeleton, origin)
-    views = [
-        ViewModel(
-            _view_model(tensors, number, view, made),
-            read_ranking(tensors, _view(number), view),
-            read_usual(tensors, _view(number), view),
-        )
-        for number, view in enumerate(config.views)
-    ]
-    return replace(made, views=tuple(views))
+def read_views(
+    tensors: Mapping[str, NDArray[Any]],
+    meta: Mapping[str, object],
+    runtime: Runtime = "auto",
+    threads: int | None = None,
+) -> tuple[tuple[View, ...], Skeleton, Origin]:
+    """The views that these tensors and words describe, checked."""
+    configs, skeleton, origin = read_settings(meta)
+    views = []
+    for number, config in enumerate(configs):
+        model = _model(tensors, prefix(number), config, skeleton)
+        surprise = _ranking(tensors, prefix(number), config) if len(configs) > 1 else None
+        views.append(View(config, model, surprise, runtime, threads))
+    return tuple(views), skeleton, origin
 
 
-def _view_model(
-    tensors: Mapping[str, NDArray[Any]], number: int, config: Config, first: Model
-) -> Model:
-    """The energy model of a view; the first one's is that of the whole."""
-    if number == 0:
-        if config != replace(first.config, views=()):
-            raise ValueError("its first view has other settings than the model")
-        return replace(first, config=config)
-    prefix = _view(number)
-    own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-    return _one_view(own, config, first.skeleton, first.origin)
-
-
-def _one_view(
-    tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton, origin: Origin
+def _model(
+    tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config, skeleton: Skeleton
 ) -> Model:
     """One energy model, checked."""
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
-    if config.pace:
-        Pace.of(config.pace)
     weights = weight_shapes(config)
-    shapes = {NETWORK + name: shape for name, shape in weights.items()} | {
-        "E_mean": (config.L,),
-        "E_var": (config.L,),
-    }
-    checked(tensors, shapes)
-    check_positive("E_var", tensors["E_var"])
+    checked(tensors, {prefix + NETWORK + name: shape for name, shape in weights.items()})
+    E_mean, E_var = checked(tensors, {prefix + name: (config.L,) for name in ("E_mean", "E_var")})
+    check_positive(prefix + "E_var", E_var)
     return Model(
-        config=config,
-        skeleton=skeleton,
-        space=read_space(tensors, config, skeleton),
-        weights={name: tensors[NETWORK + name] for name in weights},
-        E_mean=tensors["E_mean"],
-        E_var=tensors["E_var"],
-        origin=origin,
+        space=read_space(tensors, config, skeleton, prefix),
+        weights={name: tensors[prefix + NETWORK + name] for name in weights},
+        E_mean=E_mean,
+        E_var=E_var,
+        noise=_noise(tensors, prefix),
+        pace=_pace(tensors, prefix, config),
+        usual=_usual(tensors, prefix, config),
     )
 
 
-def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]:
-    """Settings, joints and origin of a model, checked."""
-    settings: Any = meta["config"]  # `Config` checks them
+def read_settings(
+    meta: Mapping[str, object],
+) -> tuple[tuple[Config, ...], Skeleton, Origin]:
+    """Settings of all views, joints and origin of a model, checked."""
+    settings: Any = meta["views"]  # `Config` checks them
+    configs = tuple(map(Config.from_facts, settings))
+    if not configs or max(config.T for config in configs) > configs[0].T:
+        raise ValueError("its views are none, or the first is not the longest")
     return (
-        Config.of_facts(settings),
+        configs,
         from_plain(Skeleton, meta["skeleton"], "skeleton"),
         from_plain(Origin, meta["origin"], "origin"),
     )
 
 
-def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> PCSpace:
+def read_space(
+    tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton, prefix: str = ""
+) -> PCSpace:
     """Build and validate the projection that these settings specify."""
     D, K = math.prod(view_shape(config, skeleton.V)), config.K
-    check_positive("Lambda_K", tensors["Lambda_K"])
-    mu, W_K, Lambda_K = checked(tensors, {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)})
-    return PCSpace(mu, W_K, Lambda_K, config.whitened)
+    shapes = {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)}
+    mu, W_K, Lambda_K = checked(tensors, {prefix + name: one for name, one in shapes.items()})
+    check_positive(prefix + "Lambda_K", Lambda_K)
+    return PCSpace(mu, W_K, Lambda_K, config.reference.whitening)
 
 
 QUANTILES = (0.0, 0.01, 0.99, 1.0)
 """Of normal footage, kept of a motion."""
 
 
-def ranking_tensors(
-    prefix: str, surprise: SurpriseByAge, usual: NDArray[np.float64] | None
-) -> dict[str, NDArray[Any]]:
-    """The distribution of a view's scores, and what is usual, as named arrays."""
-    tensors = {prefix + "ages": np.array(surprise.first, np.float64)}
-    for number, band in enumerate(surprise.bands):
-        tensors[f"{prefix}{number}.levels"] = band.levels
-        tensors[f"{prefix}{number}.nats"] = band.nats
-        tensors[f"{prefix}{number}.scale"] = np.array([band.scale])
-    return tensors if usual is None else {**tensors, prefix + "usual": usual}
+def _noise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[float, ...]:
+    """Spread of joints by confidence; none if it was not measured."""
+    noise = tensors.get(prefix + "noise", np.empty(0))
+    check_tensor(prefix + "noise", noise, (len(noise),), np.float64)
+    if not (noise >= 0).all():
+        raise ValueError(f"tensor {prefix}noise must not be negative")
+    return tuple(noise.tolist())
 
 
-def read_ranking(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> SurpriseByAge:
-    """The distribution of a view's scores, checked."""
-    ages = tensors[prefix + "ages"]
-    check_tensor(prefix + "ages", ages, (len(ages),), np.float64)
-    if not (len(ages) and (np.diff(ages) > 0).all() and ages[0] >= 1 and ages[-1] <= config.T):
-        raise ValueError(f"tensor {prefix}ages must rise from 1 to T at most")
-    bands = [_surprise(tensors, f"{prefix}{band}.") for band in range(len(ages))]
-    return SurpriseByAge(tuple(map(int, ages)), tuple(bands))
+def _pace(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> Pace | None:
+    """How fast people move at each place, of a motion alone."""
+    if config.view != "motion":
+        return None
+    feet, size, speed = (tensors[f"{prefix}pace.{name}"] for name in ("feet", "size", "speed"))
+    for name, levels in (("feet", feet), ("size", size)):
+        check_tensor(f"{prefix}pace.{name}", levels, (len(feet),), np.float64)
+        if not (np.diff(levels) >= 0).all():
+            raise ValueError(f"tensor {prefix}pace.{name} must rise")
+    check_tensor(prefix + "pace.speed", speed, (len(feet), len(feet), 2), np.float64)
+    check_positive(prefix + "pace.speed", speed)
+    return Pace(feet, size, speed)
 
 
-def read_usual(
+def _usual(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
 ) -> NDArray[np.float64] | None:
-    """What is usual in a motion, checked; None for other views."""
-    if config.view != "motion":
+    """What is usual in the motion of a view that is ranked; None for others."""
+    if config.view != "motion" or prefix + "ages" not in tensors:
         return None
     usual = tensors[prefix + "usual"]
     shape = len(MEANINGS[config.view]), len(QUANTILES)
@@ -315,6 +292,16 @@ def read_usual(
     if not (np.diff(usual, axis=1) >= 0).all():
         raise ValueError(f"tensor {prefix}usual must rise")
     return usual
+
+
+def _ranking(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> SurpriseByAge:
+    """The distribution of a view's scores, checked."""
+    ages = tensors[prefix + "ages"]
+    check_tensor(prefix + "ages", ages, (len(ages),), np.float64)
+    if not (len(ages) and (np.diff(ages) > 0).all() and ages[0] >= 1 and ages[-1] <= config.T):
+        raise ValueError(f"tensor {prefix}ages must rise from 1 to T at most")
+    bands = [_surprise(tensors, f"{prefix}{band}.") for band in range(len(ages))]
+    return SurpriseByAge(tuple(map(int, ages)), tuple(bands))
 
 
 def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
@@ -353,7 +340,7 @@ def check_tensor(
     name: str, tensor: NDArray[Any], shape: tuple[int, ...], dtype: type | None = None
 ) -> None:
     """Reject an array of the wrong shape or type, or with values out of range."""
-    dtype = dtype or (np.float64 if name in ("E_mean", "E_var") else np.float32)
+    dtype = dtype or (np.float64 if name.endswith(("E_mean", "E_var")) else np.float32)
     if tensor.shape != shape or tensor.dtype != dtype:
         raise ValueError(
             f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "

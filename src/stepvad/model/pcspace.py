@@ -23,7 +23,7 @@ class Moments:
     covariance: NDArray[np.float64]
 
     @classmethod
-    def of(cls, batches: Iterable[NDArray[np.float32]], D: int) -> Moments:
+    def measure(cls, batches: Iterable[NDArray[np.float32]], D: int) -> Moments:
         """One pass over batches `(n, D)`; each is centred on its own mean, so sums stay small."""
         n = 0
         mean, scatter = np.zeros(D), np.zeros((D, D))
@@ -47,7 +47,7 @@ class PCSpace:
     W_K: NDArray[np.float32]
     Lambda_K: NDArray[np.float32]
     whitening: float = 1.0
-    """How much of the whitening is done, from none to all of it; see `Config.whitening`."""
+    """How much of the whitening is done, from none to all of it; see `Reference.whitening`."""
 
     @classmethod
     def fit(cls, moments: Moments, K: int | None, *, whitening: float = 1.0) -> PCSpace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,10 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from stepvad.config import Aggregation
 from stepvad.windows.body import Repairs
-from stepvad.windows.values import UNSTATED, all_seen, unstated
 
-WHOLE = np.empty(0, np.int64)
-"""Stands for windows that lack no frames: none of them is young."""
 Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
 Floor = Literal["global", "per_clip"]
 Smoothing = Literal["filled", "scored"]
@@ -36,14 +33,14 @@ class WindowScores:
     c: NDArray[np.float32]
     E: NDArray[np.float32]
     A: NDArray[np.float32]
-    seen: NDArray[np.float32] = field(default_factory=unstated)
-    lacking: NDArray[np.int64] = field(default_factory=lambda: WHOLE)
+    seen: NDArray[np.float32] = None  # type: ignore[assignment]
+    lacking: NDArray[np.int64] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         """Take poses for seen, and windows for whole, unless stated otherwise."""
-        if self.seen is UNSTATED:
-            object.__setattr__(self, "seen", all_seen(len(self.A)))
-        if self.lacking is WHOLE:
+        if self.seen is None:
+            object.__setattr__(self, "seen", np.ones(len(self.A), np.float32))
+        if self.lacking is None:
             object.__setattr__(self, "lacking", np.zeros(len(self.A), np.int64))
 
     def __len__(self) -> int:

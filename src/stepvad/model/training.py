@@ -336,7 +336,7 @@ def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[s
     """Facts on which a checkpoint and the run that resumes from it must agree."""
     return {
         "kind": "checkpoint",
-        "settings": config.facts(),
+        "settings": asdict(config),
         "poses": data.digest,
         "use of validation": state.validated,
         "validation clips": state.rated_by,

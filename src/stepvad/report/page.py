@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.codec import encode
+from stepvad.detector import Detector
 from stepvad.events.rules import Event, Rules
 from stepvad.events.threshold import Threshold
 from stepvad.explain import Explanation
 from stepvad.explain.event import HEAT, ROOM, ExplainedPeak, Motion
-from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores
 from stepvad.report import plots, timeline
 from stepvad.report.timeline import Incident
@@ -49,7 +49,7 @@ class ReportedClip:
 
     scores: Scores
     fps: float
-    model: Model
+    detector: Detector
     model_name: str
     model_sha256: str
     rules: Rules
@@ -141,7 +141,7 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
     tracks = f"{_count(people, 'track')} with scores"
     yield "Clip", f"{frames} at {reported.fps:g} a second, {tracks}"
     yield "Threshold", f"{_number(reported.rules.threshold)}, {_promise(reported)}"
-    config, origin = reported.model.config, reported.model.origin
+    config, origin = reported.detector.config, reported.detector.origin
     sha256 = f"sha256 <code>{reported.model_sha256[:12]}</code>"
     settings = [
         f"windows of {config.T} frames ({config.T / reported.fps:.2g} s)",
@@ -149,8 +149,9 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
         f"{_count(config.L, 'noise scale')} from {config.sigma_low:g} to {config.sigma_high:g}",
         f"fitted on {_count(origin.clips, 'clip')}",
     ]
-    if config.views:
-        settings = [*(view.view_name for view in config.views), settings[-1]]
+    if len(reported.detector.views) > 1:
+        names = (view.config.view_name for view in reported.detector.views)
+        settings = [*names, settings[-1]]
     yield "Model", f"{escape(reported.model_name)}, {sha256}: {', '.join(settings)}"
 
 
@@ -205,7 +206,7 @@ def _entry(mark: str, words: str) -> str:
 def _reading(reported: ReportedClip) -> str:
     """A guide to the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = reported.scores.n_frames, reported.scores.windows
-    said = [JOINED if reported.model.views else SCORE]
+    said = [JOINED if len(reported.detector.views) > 1 else SCORE]
     if n_frames > timeline.BINS:
         each_s = n_frames / timeline.BINS / reported.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
@@ -302,7 +303,7 @@ def _parts(peak: Explanation) -> str:
 def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
     if not peak.views:
-        sigmas = reported.model.config.sigmas.tolist()
+        sigmas = reported.detector.config.sigmas.tolist()
         n = len(sigmas)
         each = [
             f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {n} from fine to coarse"

@@ -87,7 +87,7 @@ class Models:
                     f"{path.name}",
                 )
             detector = Detector.load(path, threads=1)
-            sha256 = detector.model.sha256
+            sha256 = detector.sha256
             self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
         return self._loaded[path]
 

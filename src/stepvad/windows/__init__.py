@@ -11,12 +11,13 @@ from stepvad.windows.body import Repairs, place, prepare, standardise
 from stepvad.windows.runs import Run, WindowIndex, clip_runs, cut, cut_in_pieces
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import Windows
-from stepvad.windows.views import view_shape
+from stepvad.windows.views import ViewSettings, view_shape
 
 __all__ = [
     "Repairs",
     "Run",
     "Sampling",
+    "ViewSettings",
     "WindowIndex",
     "Windows",
     "clip_runs",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import skeletons
-from stepvad.config import Config
+from stepvad.config import Config, Joints
 from stepvad.poses import Track
 from stepvad.skeletons import COCO17, STEP18, Skeleton, convert
 
@@ -32,14 +32,15 @@ def prepare(
     confidence: NDArray[np.float32],
     source: Skeleton,
     target: Skeleton,
-    config: Config = Config(),
+    joints: Joints = "body",
+    noise: Sequence[float] = (),
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Repairs]:
     """Convert poses to a model's skeleton: keypoints `(n, V, 2)` and mean confidence `(n,)`.
 
     A NaN confidence becomes 0, others are clipped to [0, 1]. A missing joint, at (0, 0) with
     confidence 0, is placed where a body has it whose other joints are where they were found, or at
-    their mean (`middle`, and for skeletons without a known body). Where the settings know the noise
-    of joints by confidence, unsure ones move towards where the body has them.
+    their mean (`middle`, and for skeletons without a known body). Where the `noise` of joints by
+    confidence is known, unsure ones move towards where the body has them.
     """
     if keypoints.size and keypoints.max() <= 1:
         _warn_of_fractions(keypoints)
@@ -50,9 +51,9 @@ def prepare(
     counts, found = Repairs(poses=len(keypoints)), None
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         confidence, found, counts = _checked(keypoints, confidence)
-    body = body_of(part) if config.missing == "body" else None
-    if body is not None and (config.noise or found is not None):
-        variance = noise_at(confidence, config.noise)
+    body = None if joints == "middle" else body_of(part)
+    if body is not None and (noise or found is not None):
+        variance = noise_at(confidence, noise)
         variance = variance if found is None else np.where(found, variance, np.inf)
         keypoints = body.settle(keypoints, variance)
     elif found is not None:
@@ -150,7 +151,7 @@ def _centred(
         still &= spread <= ROUNDING * np.abs(x).max(axis=(2, 3)).astype(np.float64)
         rows[still], spread[still] = 0, 0
     spread_x, spread_y = spread.T
-    floor = config.spread_floor * spread_x
+    floor = config.reference.spread_floor * spread_x
     flat = spread_y <= floor
     scale = np.where(flat, floor, spread_y)
     scale[scale == 0] = 1.0
@@ -172,7 +173,7 @@ class Bodies(NamedTuple):
     spread: NDArray[np.float64]
 
     @classmethod
-    def of(cls, keypoints: NDArray[np.float32]) -> Bodies:
+    def of_windows(cls, keypoints: NDArray[np.float32]) -> Bodies:
         """Those of windows `(N, T, V, 2)`."""
         N, T, V, _ = keypoints.shape
         joints = np.array(keypoints.transpose(0, 1, 3, 2), np.float64, order="C").reshape(-1, V)
@@ -198,7 +199,7 @@ def jumped(
 
     A body that jumps or changes its size at once is another one that took over the track.
     """
-    old, new = Bodies.of(before[:, None]), Bodies.of(after[:, None])
+    old, new = Bodies.of_windows(before[:, None]), Bodies.of_windows(after[:, None])
     old_size, new_size = old.size[:, 0], new.size[:, 0]
     moved = np.sqrt(np.square(new.centre - old.centre).sum(axis=2))[:, 0]
     far = moved > (STEP + SPEED * seconds) * np.minimum(old_size, new_size)

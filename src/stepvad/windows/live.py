@@ -17,6 +17,7 @@ from stepvad.windows.body import prepare
 from stepvad.windows.runs import ends_run, fill_gaps
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import CompletedWindows, PoseArrays, Windows
+from stepvad.windows.views import Views
 
 AT_ONCE = 512
 """Largest number of windows cut at once; they fit into the processor's caches."""
@@ -32,7 +33,7 @@ Buffers = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
 
 def check_online(config: Config) -> None:
     """Reject settings that need the end of a track."""
-    if config.drop_last_window:
+    if config.reference.drop_last_window:
         raise ConfigError(
             "drop_last_window: expected False for a stream, got True",
             hint="a stream cannot know which window of a track is the last",
@@ -54,15 +55,15 @@ class WindowAssembler:
     one or many at a time, all at the same rate. Memory grows with the number of people in view.
     """
 
-    def __init__(self, config: Config, skeleton: Skeleton, fps: float | None = None) -> None:
-        check_online(config)
-        self.config, self.skeleton = config, skeleton
+    def __init__(self, views: Views, skeleton: Skeleton, fps: float | None = None) -> None:
+        check_online(views[0].config)
+        self.views, self.skeleton = views, skeleton
         self.duplicate_poses = 0
         self.filled_poses = 0
         """Poses interpolated so far; `undo` does not take them back."""
         self.jumps = 0
         """Tracks that began again so far because their bodies jumped."""
-        self.sampling = Sampling.of(config, fps)
+        self.sampling = Sampling.for_views(views, fps)
         self._length = length = self.sampling.span
         joints = skeleton.V
         self._slot: dict[int, int] = {}
@@ -134,11 +135,12 @@ class WindowAssembler:
         Windows are yielded in batches. Of poses with the same camera, frame and track the first
         is used.
         """
-        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton, self.config)
+        joints, noise = self.views[0].config.joints, self.views[0].noise
+        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton, joints, noise)
         key = camera << 32 | track_id & 0xFFFFFFFF
         for found, rows in self.complete(key, camera, frame, track_id, keypoints, sure):
             if len(rows):
-                yield Windows.completed(found, self.config), rows
+                yield Windows.completed(found, self.views), rows
 
     def complete(
         self,

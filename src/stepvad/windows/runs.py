@@ -9,34 +9,34 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.poses import Clip, PoseRows, Track
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs, prepare
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import CompletedWindows, PoseArrays, Windows
+from stepvad.windows.views import Views, ViewSettings
 
 
-def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Repairs]:
+def cut(clip: Clip, views: Views, skeleton: Skeleton) -> tuple[WindowIndex, Repairs]:
     """Every window of a clip, converted to the given skeleton, and the repairs made."""
-    sampling = Sampling.of(config, clip.fps)
-    pieces = list(clip_runs(clip, config, skeleton, sampling))
-    index = WindowIndex.of([run for run, _ in pieces], config, skeleton.V, sampling)
+    sampling = Sampling.for_views(views, clip.fps)
+    pieces = list(clip_runs(clip, views, skeleton, sampling))
+    index = WindowIndex.of_runs([run for run, _ in pieces], views, skeleton.V, sampling)
     return index, sum((mended for _, mended in pieces), Repairs())
 
 
 def cut_in_pieces(
-    clip: Clip, config: Config, skeleton: Skeleton
+    clip: Clip, views: Views, skeleton: Skeleton
 ) -> Iterator[tuple[WindowIndex, Repairs]]:
     """Yield the same windows in pieces, in memory that does not grow with the clip."""
-    sampling = Sampling.of(config, clip.fps)
-    return in_pieces(clip_runs(clip, config, skeleton, sampling), config, skeleton, sampling)
+    sampling = Sampling.for_views(views, clip.fps)
+    return in_pieces(clip_runs(clip, views, skeleton, sampling), views, skeleton, sampling)
 
 
 def in_pieces(
     repaired: Iterable[Repaired],
-    config: Config,
+    views: Views,
     skeleton: Skeleton,
     sampling: Sampling | None = None,
 ) -> Iterator[tuple[WindowIndex, Repairs]]:
@@ -48,9 +48,9 @@ def in_pieces(
         counts += mended
         n_poses += len(run)
         if n_poses >= PIECE:
-            yield WindowIndex.of(gathered, config, skeleton.V, sampling), counts
+            yield WindowIndex.of_runs(gathered, views, skeleton.V, sampling), counts
             gathered, counts, n_poses = [], Repairs(), 0
-    yield WindowIndex.of(gathered, config, skeleton.V, sampling), counts
+    yield WindowIndex.of_runs(gathered, views, skeleton.V, sampling), counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,15 +120,15 @@ class WindowIndex:
     """Frames at hand for each window; where they are too few, the first one is repeated."""
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
-    config: Config
+    views: Views
     sampling: Sampling
 
     @classmethod
-    def of(
-        cls, runs: Sequence[Run], config: Config, V: int, sampling: Sampling | None = None
+    def of_runs(
+        cls, runs: Sequence[Run], views: Views, V: int, sampling: Sampling | None = None
     ) -> WindowIndex:
         """All windows of these runs, one frame apart; T frames long unless sampled otherwise."""
-        sampling = sampling or Sampling(config.T, shortest=config.shortest)
+        sampling = sampling or Sampling.unsampled(views)
         span = sampling.span
         lengths = np.array([len(run) for run in runs], dtype=np.int64)
         least = [max(sampling.least - 1, run.n_before) for run in runs]
@@ -148,7 +148,7 @@ class WindowIndex:
             here=np.minimum(last + 1, span),
             track_id=np.repeat(track_id, n_windows),
             frame=np.repeat(first_frame, n_windows) + last,
-            config=config,
+            views=views,
             sampling=sampling,
         )
 
@@ -162,7 +162,7 @@ class WindowIndex:
         seen = self.sampling.take_seen(self.seen[self._covered(rows)])
         whose = self.track_id[rows], self.frame[rows]
         found = CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
-        return Windows.completed(found, self.config)
+        return Windows.completed(found, self.views)
 
     def lacking(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
         """How many frames the windows at these rows lack, because their tracks are young."""
@@ -208,11 +208,11 @@ Repaired = tuple[Run, Repairs]
 
 
 def clip_runs(
-    clip: Clip, config: Config, skeleton: Skeleton, sampling: Sampling | None = None
+    clip: Clip, views: Views, skeleton: Skeleton, sampling: Sampling | None = None
 ) -> Iterator[Repaired]:
     """The runs of a clip, converted to the given skeleton."""
     try:
-        yield from runs_of(_parts(clip), config, clip.skeleton, skeleton, sampling)
+        yield from runs_of(_parts(clip), views, clip.skeleton, skeleton, sampling)
     except DataError as error:
         raise error.located(f"clip {clip.name}") from error
 
@@ -242,7 +242,7 @@ def _rows(track: Track) -> Iterator[PoseRows]:
 
 def runs_of(
     parts: Iterable[PoseRows],
-    config: Config,
+    views: Views,
     source: Skeleton,
     target: Skeleton,
     sampling: Sampling | None = None,
@@ -251,9 +251,7 @@ def runs_of(
 
     Runs, and the pieces of long ones, do not depend on the size of the parts.
     """
-    builder = _Builder(
-        config, source, target, sampling or Sampling(config.T, shortest=config.shortest)
-    )
+    builder = _Builder(views[0], source, target, sampling or Sampling.unsampled(views))
     for part in parts:
         for run in builder.add(part):
             yield run, builder.taken_counts()
@@ -265,10 +263,10 @@ class _Builder:
     """The run under construction: pending poses and the tail they are joined to."""
 
     def __init__(
-        self, config: Config, source: Skeleton, target: Skeleton, sampling: Sampling
+        self, view: ViewSettings, source: Skeleton, target: Skeleton, sampling: Sampling
     ) -> None:
         self._counts = Repairs()
-        self._config, self._source, self._target = config, source, target
+        self._view, self._source, self._target = view, source, target
         self._sampling = sampling
         self._last: tuple[int, int] | None = None  # track and frame
         self._last_pose = np.zeros((1, target.V, 2), np.float32)
@@ -284,7 +282,12 @@ class _Builder:
     def add(self, rows: PoseRows) -> Iterator[Run]:
         """Add poses; yield the runs, or pieces of a run, that they complete."""
         keypoints, confidence, mended = prepare(
-            rows.keypoints, rows.confidence, self._source, self._target, self._config
+            rows.keypoints,
+            rows.confidence,
+            self._source,
+            self._target,
+            self._view.config.joints,
+            self._view.noise,
         )
         self._counts += mended
         track, frame = rows.track, rows.frame
@@ -336,7 +339,8 @@ class _Builder:
         poses = Run.joined([run for _, run in self._waiting])
         self._waiting, self._n_waiting = [], 0
         run, n_new = _extended(self._tail, poses, frames)
-        span, drops_last = self._sampling.span, self._config.drop_last_window and ends_track
+        span, reference = self._sampling.span, self._view.config.reference
+        drops_last = reference.drop_last_window and ends_track
         self._counts += Repairs(
             filled_poses=n_new - len(frames),
             short_runs=int(ends_run and len(run) < self._sampling.least),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.windows.body import jumped
 from stepvad.windows.values import PoseArrays
+from stepvad.windows.views import Views
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Sampling:
     """Seconds between frames of the camera, to tell whether a body jumped; None: do not look."""
 
     @classmethod
-    def of(cls, config: Config, fps: float | None) -> Sampling:
+    def for_rate(cls, config: Config, fps: float | None) -> Sampling:
         """The sampling of a camera with this frame rate; an unknown rate is that of the model.
 
         Another rate than the model's is converted or logged, never ignored.
@@ -51,6 +52,17 @@ class Sampling:
         ratio = 1.0 if fps == config.fps else _ratio(config, fps)
         frame_s = 1 / (ratio * (config.fps or USUAL_FPS)) if config.split_jumps else None
         return cls(config.T, ratio, config.shortest, frame_s)
+
+    @classmethod
+    def for_views(cls, views: Views, fps: float | None) -> Sampling:
+        """The same for all views: as long as the longest, from the fewest poses that one needs."""
+        sampling = cls.for_rate(views[0].config, fps)
+        return replace(sampling, shortest=min(view.config.shortest for view in views))
+
+    @classmethod
+    def unsampled(cls, views: Views) -> Sampling:
+        """The sampling of footage at the model's own frame rate."""
+        return cls.for_views(views, views[0].config.fps)
 
     def jumps(
         self, before: NDArray[np.float32], after: NDArray[np.float32], missed: NDArray[np.int64]
@@ -175,7 +187,7 @@ def at_rate(clip: Clip, config: Config) -> Clip:
     Poses between two frames are interpolated where both hold one; gaps stay gaps. Settings that
     do not cut by the clock leave it as it is.
     """
-    ratio, fps = Sampling.of(config, clip.fps).ratio, config.fps
+    ratio, fps = Sampling.for_rate(config, clip.fps).ratio, config.fps
     if ratio == 1:
         return clip
     tracks = [_resampled(track, ratio) for track in clip.tracks]

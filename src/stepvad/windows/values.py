@@ -13,15 +13,7 @@ from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Bodies
-from stepvad.windows.views import look, view_shape
-
-UNSTATED = np.empty(0, np.float32)
-"""Stands for a share of seen poses that was not given: all of them."""
-
-
-def unstated() -> NDArray[np.float32]:
-    """The default of a share of seen poses."""
-    return UNSTATED
+from stepvad.windows.views import Views, ViewSettings, apply_view, view_shape
 
 
 class CompletedWindows(NamedTuple):
@@ -64,15 +56,10 @@ class CompletedWindows(NamedTuple):
     def seen_share(self) -> NDArray[np.float32]:
         """The share of each window's poses that were seen, `(N,)`; repeated ones do not count."""
         if self.seen.all():
-            return all_seen(len(self.seen))
+            return np.ones(len(self.seen), np.float32)
         T = self.seen.shape[1]
         own = np.arange(T) >= T - self.n_poses[:, None]
         return ((self.seen & own).sum(axis=1) / self.n_poses).astype(np.float32)
-
-
-def all_seen(n_windows: int) -> NDArray[np.float32]:
-    """The share of poses that were seen if every pose was, `(N,)`."""
-    return np.ones(n_windows, np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +80,7 @@ class Windows:
     n_poses: NDArray[np.int64] | None = field(default=None, kw_only=True)
     """How many poses of each are not repeated, `(N,)`; None if all are T."""
     views: tuple[ViewWindows, ...] = field(default=(), kw_only=True)
-    seen: NDArray[np.float32] = field(default_factory=unstated, kw_only=True)
+    seen: NDArray[np.float32] = field(default=None, kw_only=True)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         """Check that all arrays describe the same N windows."""
@@ -102,8 +89,8 @@ class Windows:
                 f"windows: x must have shape (N, 2, V, T), got {self.x.shape}",
                 hint="put the two coordinates on the second axis",
             )
-        if self.seen is UNSTATED:
-            object.__setattr__(self, "seen", all_seen(len(self)))
+        if self.seen is None:  # every pose was seen
+            object.__setattr__(self, "seen", np.ones(len(self), np.float32))
         for name in ("c", "track_id", "frame", "flat", "seen"):
             shape = getattr(self, name).shape
             if shape != (len(self),):
@@ -113,39 +100,26 @@ class Windows:
                 )
 
     @classmethod
-    def of(
-        cls,
-        keypoints: NDArray[np.float32],
-        confidence: NDArray[np.float32],
-        track_id: NDArray[np.int64],
-        frame: NDArray[np.int64],
-        config: Config,
-    ) -> Windows:
-        """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
-        n_poses = np.full(len(keypoints), config.T)
-        seen = np.ones(confidence.shape, np.bool_)
-        found = CompletedWindows(keypoints, confidence, track_id, frame, n_poses, seen)
-        return cls.completed(found, config)
-
-    @classmethod
     def completed(
-        cls, found: CompletedWindows, config: Config, bodies: Bodies | None = None
+        cls, found: CompletedWindows, views: Views, bodies: Bodies | None = None
     ) -> Windows:
-        """Windows in pixels as the settings see them, in one view or several."""
+        """Windows in pixels as their views see them, one view or several."""
+        # mean confidence c(x) and share of seen poses, (N,) each
         c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
-        if not config.views:
-            x, flat = look(found.keypoints, config, found.n_poses, bodies)
-            n_poses = None if config.shortest == config.T else found.n_poses
-            seen = found.seen_share()
-            return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses, seen=seen)
-        bodies = Bodies.of(found.keypoints)
-        views = tuple(ViewWindows.of(found, view, bodies) for view in config.views)
-        flat = np.zeros(len(c), np.bool_)
-        for view in views:
-            flat[view.rows] |= view.windows.flat
-        pixels = found.keypoints.transpose(0, 3, 2, 1)
         seen = found.seen_share()
-        return cls(pixels, c, found.track_id, found.frame, flat, views=views, seen=seen)
+        if len(views) == 1:
+            config = views[0].config
+            x, flat = apply_view(views[0], found.keypoints, found.n_poses, bodies)
+            n_poses = None if config.shortest == config.T else found.n_poses
+            return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses, seen=seen)
+        # each view takes the latest poses of the windows that are long enough for it
+        bodies = Bodies.of_windows(found.keypoints)
+        parts = tuple(ViewWindows.completed(found, view, bodies) for view in views)
+        flat = np.zeros(len(c), np.bool_)
+        for part in parts:
+            flat[part.rows] |= part.windows.flat
+        pixels = found.keypoints.transpose(0, 3, 2, 1)
+        return cls(pixels, c, found.track_id, found.frame, flat, views=parts, seen=seen)
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -164,16 +138,19 @@ class Windows:
             seen=self.seen[rows],
         )
 
-    def check(self, config: Config, skeleton: Skeleton) -> None:
+    def expect(self, views: Views, skeleton: Skeleton) -> None:
         """Reject windows cut with other settings or another skeleton."""
-        if len(self.views) != len(config.views):
+        n_views = len(views) if len(views) > 1 else 0
+        if len(self.views) != n_views:
             raise DataError(
-                f"windows: expected {len(config.views)} views, got {len(self.views)}",
+                f"windows: expected {n_views} views, got {len(self.views)}",
                 hint="cut them with the detector's own settings",
             )
-        for view, own in zip(self.views, config.views, strict=True):
-            view.windows.check(own, skeleton)
-        expected = view_shape(config, skeleton.V)
+        for own, view in zip(self.views, views, strict=False):
+            own.windows.expect([view], skeleton)
+        # several views keep the pixels of the longest
+        config = views[0].config
+        expected = (2, skeleton.V, config.T) if self.views else view_shape(config, skeleton.V)
         if self.x.shape[1:] != expected:
             raise DataError(
                 f"windows: expected x of shape (N, {', '.join(map(str, expected))}), "
@@ -198,11 +175,12 @@ class ViewWindows:
     windows: Windows
 
     @classmethod
-    def of(cls, found: CompletedWindows, config: Config, bodies: Bodies) -> ViewWindows:
+    def completed(cls, found: CompletedWindows, view: ViewSettings, bodies: Bodies) -> ViewWindows:
         """The latest poses of the windows that have as many as the view needs."""
-        rows = np.flatnonzero(found.n_poses >= config.shortest)
-        own = found.latest(config.T).part(rows)
-        return cls(rows, Windows.completed(own, config, bodies.latest(rows, config.T)))
+        T = view.config.T
+        rows = np.flatnonzero(found.n_poses >= view.config.shortest)
+        own = found.latest(T).part(rows)
+        return cls(rows, Windows.completed(own, [view], bodies.latest(rows, T)))
 
     def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
         """Those among some rows of all windows."""

@@ -7,7 +7,7 @@ windows, `(N, 2, pairs, 1)`, so that everything behind is the same for all views
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -15,13 +15,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config, View
-from stepvad.errors import ConfigError
+from stepvad.config import Config, ViewKind
 from stepvad.windows.body import Bodies, standardise
 
 PAIRS = {"motion": 2, "place": 2}
 """Pairs of numbers of the views that are not poses."""
-MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
+MEANINGS: Mapping[ViewKind, Mapping[str, tuple[int, ...]]] = {
     "motion": {"speed": (0, 1), "growth": (2,), "width": (3,)},
     "place": {"place": (0, 1), "size": (2,), "width": (3,)},
 }
@@ -29,14 +28,35 @@ MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
 FloatT = TypeVar("FloatT", bound=np.floating)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewSettings:
+    """How one view shows a window: its settings, and what was measured on the training clips."""
+
+    config: Config
+    noise: tuple[float, ...] = ()
+    """Spread of joints by confidence, from unsure to sure, in extents of the body; empty if joints
+    are not weighed."""
+    pace: Pace | None = None
+    """Usual speeds, which a motion is told in; None if they are not known yet."""
+
+
+Views = Sequence[ViewSettings]
+"""All views of a window, the longest first. They share the joints, the noise and the clock."""
+
+
+def n_columns(views: Views) -> int:
+    """Numbers behind a window's score: one per noise scale, or one per view."""
+    return len(views) if len(views) > 1 else views[0].config.L
+
+
 def view_shape(config: Config, V: int) -> tuple[int, int, int]:
     """The shape of one window of V joints in this view."""
     return (2, V, config.T) if config.view == "pose" else (2, PAIRS[config.view], 1)
 
 
-def look(
+def apply_view(
+    view: ViewSettings,
     keypoints: NDArray[np.float32],
-    config: Config,
     n_poses: NDArray[np.int64],
     bodies: Bodies | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -45,21 +65,23 @@ def look(
     Only the latest `n_poses (N,)` of each were seen; before them the first one is repeated.
     `bodies` are those of the windows, if they are known.
     """
+    config, smooth = view.config, view.config.reference.smooth
     if config.view == "pose":
-        shown = _smoothed(keypoints, config.smooth) if config.smooth else keypoints
+        shown = _smoothed(keypoints, smooth) if smooth else keypoints
         return standardise(shown.transpose(0, 3, 2, 1), config)
-    bodies = bodies or Bodies.of(keypoints)
+    bodies = bodies or Bodies.of_windows(keypoints)
     if config.view == "motion":
-        numbers = _motion(keypoints, bodies, n_poses, config)
+        values = _motion(keypoints, bodies, n_poses, view.pace)
     else:
-        numbers = _place(keypoints, bodies, n_poses)
-    pairs = numbers.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
+        values = _place(keypoints, bodies, n_poses)
+    # numbers (N, 2 pairs) in the shape of windows, (N, 2, pairs, 1)
+    pairs = values.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
     return pairs.astype(np.float32), np.zeros(len(keypoints), np.bool_)
 
 
 def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32]:
     """Windows whose shapes, but not places, are running means of those so far."""
-    centre = Bodies.of(keypoints).centre[:, :, None].astype(np.float32)
+    centre = Bodies.of_windows(keypoints).centre[:, :, None].astype(np.float32)
     shape = keypoints - centre
     for t in range(1, shape.shape[1]):
         shape[:, t] += np.float32(past) * (shape[:, t - 1] - shape[:, t])
@@ -67,7 +89,7 @@ def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32
 
 
 def _motion(
-    keypoints: NDArray[np.float32], bodies: Bodies, n_poses: NDArray[np.int64], config: Config
+    keypoints: NDArray[np.float32], bodies: Bodies, n_poses: NDArray[np.int64], pace: Pace | None
 ) -> NDArray[np.float64]:
     """Velocity, growth and shape of the body, `(N, 4)`.
 
@@ -77,8 +99,8 @@ def _motion(
     size = bodies.size
     weights = mean, slope = _weights_of(n_poses, keypoints.shape[1])
     velocity, feet, scale = _velocity(keypoints, bodies.centre, size, weights)
-    if config.pace:
-        velocity /= Pace.of(config.pace).at(feet, scale)
+    if pace is not None:
+        velocity /= pace.at(feet, scale)
     growth = (np.log(size) * slope).sum(axis=1)
     wide = (bodies.spread[..., 0] / size * mean).sum(axis=1)
     return np.column_stack([velocity, growth, wide])
@@ -86,10 +108,10 @@ def _motion(
 
 def measure_pace(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> Pace:
     """How fast people move at each place, from windows `(N, T, V, 2)` in pixels."""
-    bodies = Bodies.of(keypoints)
+    bodies = Bodies.of_windows(keypoints)
     weights = _weights_of(n_poses, keypoints.shape[1])
     velocity, feet, scale = _velocity(keypoints, bodies.centre, bodies.size, weights)
-    return Pace.measured(feet, scale, velocity)
+    return Pace.measure(feet, scale, velocity)
 
 
 def _velocity(
@@ -131,7 +153,7 @@ def numbers(x: NDArray[FloatT]) -> NDArray[FloatT]:
     return x[..., 0].transpose(0, 2, 1).reshape(len(x), -1)
 
 
-def amounts(x: NDArray[np.float32], view: View) -> NDArray[np.float32]:
+def amounts(x: NDArray[np.float32], view: ViewKind) -> NDArray[np.float32]:
     """How much there is of each meaning in windows of a view, `(N, meanings)`.
 
     The number itself, or the length of a pair.
@@ -173,6 +195,8 @@ PRIOR = 500
 """Windows that a cell needs to say as much as all of them together."""
 SLOWEST = 1e-4
 """Smallest usual speed, in sizes of the body per frame."""
+DIGITS = 6
+"""Decimals of a pace."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +208,7 @@ class Pace:
     speed: NDArray[np.float64]
 
     @classmethod
-    def measured(
+    def measure(
         cls,
         feet: NDArray[np.float64],
         size: NDArray[np.float64],
@@ -198,24 +222,15 @@ class Pace:
         usual = np.quantile(speed, QUANTILE, axis=0)
         rows, heights = _ranges(feet[moving], cells)
         columns, sizes = _ranges(size[moving], cells)
+        # quantiles of the speeds in each cell, drawn towards those of all cells, (cells, cells, 2)
         found = np.empty((cells, cells, 2))
         for row, column in np.ndindex(cells, cells):
             own = speed[(rows == row) & (columns == column)]
             weight = len(own) / (len(own) + PRIOR)
             here = np.quantile(own, QUANTILE, axis=0) if len(own) else usual
             found[row, column] = weight * here + (1 - weight) * usual
-        return cls(heights, sizes, np.maximum(found, SLOWEST))
-
-    @classmethod
-    def of(cls, numbers: tuple[float, ...]) -> Pace:
-        """The pace that these numbers of a `Config` describe."""
-        return _pace(numbers)
-
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        """All of it in a row: heights, sizes, speeds."""
-        parts = (self.feet, self.size, self.speed.reshape(-1))
-        return tuple(np.concatenate(parts).round(6).tolist())
+        speed = np.maximum(found, SLOWEST)
+        return cls(heights.round(DIGITS), sizes.round(DIGITS), speed.round(DIGITS))
 
     def at(self, feet: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
         """Usual speeds `(N, 2)` at these feet and sizes `(N,)`, interpolated between cells."""
@@ -228,26 +243,6 @@ class Pace:
         upper = self.speed[row, column] * (1 - right) + self.speed[row, beside] * right
         lower = self.speed[below, column] * (1 - right) + self.speed[below, beside] * right
         return np.asarray(upper * (1 - down) + lower * down)
-
-
-@lru_cache(maxsize=64)
-def _pace(numbers: tuple[float, ...]) -> Pace:
-    cells, values = _cells(len(numbers)), np.array(numbers, np.float64)
-    pace = Pace(
-        values[:cells], values[cells : 2 * cells], values[2 * cells :].reshape(cells, cells, 2)
-    )
-    rising = all((np.diff(levels) >= 0).all() for levels in (pace.feet, pace.size))
-    if not rising or not (pace.speed > 0).all():
-        raise ConfigError("pace: expected levels that rise and speeds above 0, got others")
-    return pace
-
-
-def _cells(n_numbers: int) -> int:
-    """Ranges of a pace with so many numbers."""
-    cells = round((n_numbers / 2 + 0.25) ** 0.5 - 0.5)
-    if cells < 1 or 2 * cells * (cells + 1) != n_numbers:
-        raise ConfigError(f"pace: expected 2 n (n + 1) numbers, got {n_numbers}")
-    return cells
 
 
 def _ranges(values: NDArray[np.float64], n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

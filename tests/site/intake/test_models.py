@@ -64,4 +64,4 @@ def test_the_digest_is_of_the_bytes_that_were_loaded(
     fitted, sha256 = baselines.load_with_digest(path)
     assert sha256 == wanted
     assert isinstance(fitted, Detector)
-    assert fitted.model.sha256 == wanted
+    assert fitted.sha256 == wanted

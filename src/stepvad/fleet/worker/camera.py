@@ -59,7 +59,7 @@ class FleetCamera:
     def __post_init__(self) -> None:
         """Start watching the connection."""
         self.events = self._events()
-        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
+        sampling = Sampling.for_rate(self.profile.detector.config, self.profile.rate)
         self.reach = sampling.span + sampling.gap
 
     @property

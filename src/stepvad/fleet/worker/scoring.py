@@ -119,9 +119,11 @@ class BatchScorer:
         detector, rate = profile.detector, profile.rate
         found = self._by_rate.get((id(detector), rate))
         if found is None:
-            key = id(detector), Sampling.of(detector.config, rate).ratio
+            key = id(detector), Sampling.for_rate(detector.config, rate).ratio
             if key not in self._assemblers:
-                self._assemblers[key] = WindowAssembler(detector.config, detector.skeleton, rate)
+                self._assemblers[key] = WindowAssembler(
+                    detector.view_settings, detector.skeleton, rate
+                )
             found = self._by_rate[id(detector), rate] = self._assemblers[key]
         return found
 
@@ -195,7 +197,7 @@ class BatchScorer:
         if len(scores) == 1:
             return scores[0], of[0]
         nothing = np.empty(0, np.int64)
-        return WindowScores.join(scores, detector.config.columns), np.concatenate([nothing, *of])
+        return WindowScores.join(scores, detector.columns), np.concatenate([nothing, *of])
 
     def _changes(
         self,
