@@ -22,13 +22,13 @@ from stepvad.fleet.events.postgres import FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import FleetSettings
 from stepvad.site.intake.status import LiveStatus
-from stepvad.web import PageContext, create_app, serve
+from stepvad.web import PageContext, create_app
 from tests.browser import CHROMIUM, log_in
 from tests.fleet.fleets import Role
 from tests.fleet.results import change, event, over
 from tests.fleet.servers import PostgresServer
 from tests.video.servers import free_port, wait_until
-from tests.web.sites import BEARER, HERE, TOKEN
+from tests.web.sites import BEARER, HERE, TOKEN, serve
 
 OPEN = {
     *(("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")),

@@ -16,8 +16,7 @@ from stepvad.events.rules import Change, Event, EventDetector, Rules
 from stepvad.explain.event import ExplainedPeak, explain_peak
 from stepvad.poses import Clip
 from stepvad.stream import Stream
-from stepvad.web import ServerThread, serve
-from tests.web.sites import Site, site
+from tests.web.sites import ServerThread, Site, serve, site
 
 FPS = 25.0
 PICTURE = (1280, 720)

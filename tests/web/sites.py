@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from stepvad.errors import DataError
 from stepvad.events.record import Mark, Record, event_id
@@ -23,7 +25,7 @@ from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.store.events import Store
-from stepvad.web import PageContext, create_app
+from stepvad.web import STOP_S, PageContext, Server, bind, create_app
 
 TOKEN = "a-token-of-this-test-0123456789"
 HERE = "http://127.0.0.1:8080"
@@ -159,3 +161,29 @@ def happen(site: Site, number: int, *, camera: str = "yard", over: bool = True) 
         site.store.change("end", one)
     site.store.put_poses(one.id, b"poses")
     return one
+
+
+class ServerThread:
+    """A server in a thread of its own."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.port, self.url = server.port, server.url
+        self._thread = threading.Thread(target=server.run, name=server.name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop the server; open requests have `STOP_S` to finish."""
+        self.server.stop(time.monotonic() + STOP_S)
+        self._thread.join(2 * STOP_S)
+
+
+def serve(
+    app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
+) -> ServerThread:
+    """Start serving an app in a thread; port 0 picks a free port."""
+    return ServerThread(bind(app, host, port, certificate=certificate, key=key))

@@ -14,12 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.sync.client import connect
 
 from stepvad.site.service import raise_file_limit
-from stepvad.web import ServerThread, serve
 from stepvad.web import server as connections
 from stepvad.web.server import MOST_CONNECTIONS
 from tests.video.servers import SLOWER, wait_until
 from tests.web.served import PageProcess, page_process
-from tests.web.sites import BEARER, Site
+from tests.web.sites import BEARER, ServerThread, Site, serve
 
 MANY = 2000
 HALF = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "

@@ -9,10 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.explain.event import EventExplanation
-from stepvad.site.stages import Repeats
-from stepvad.web.app import ErrorLog
 from tests.web.sites import BEARER, HERE, Site, happen
 
 PAGE = 4096
@@ -77,25 +75,3 @@ def test_a_wall_that_cannot_read_events_is_seen_in_the_log(
     ):
         socket.receive_json()
     assert "WEBSOCKET /ws/live failed" in errors_in(caplog)[0].getMessage()
-
-
-def test_repeats_are_counted_and_told_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    errors = ErrorLog(Repeats(clock=lambda: now))
-    for _ in range(4):
-        errors.log(DataError("events.db: expected a store", hint="restore a backup"), "GET /a")
-    errors.log(ConfigError("expected a right"), "PUT /b")
-    now = 61.0
-    errors.log(DataError("events.db: expected a store", hint="restore a backup"), "GET /a")
-    assert [one.getMessage() for one in caplog.records] == [
-        "GET /a failed: DataError: events.db: expected a store; restore a backup",
-        "PUT /b failed: ConfigError: expected a right",
-        "GET /a failed: DataError: events.db: expected a store; restore a backup"
-        " (3 more like this since the last line)",
-    ]
-    assert not any(one.exc_info for one in caplog.records)
-
-
-def test_what_nobody_foresaw_has_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    ErrorLog().log(sqlite3.ProgrammingError("bad parameter"), "GET /a")
-    assert caplog.records[0].exc_info is not None

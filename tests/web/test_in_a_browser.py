@@ -15,11 +15,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from stepvad.detector import Detector
 from stepvad.explain.event import PartShare
-from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page, resize, tab_to, until
 from tests.report.pages import joined_walkers
 from tests.web.feeding import living
-from tests.web.sites import TOKEN, Site, happen, person, record
+from tests.web.sites import TOKEN, ServerThread, Site, happen, person, record, serve
 
 pytestmark = IN_CHROMIUM
 DRAWN = "Number(document.querySelector('.camera')?.dataset.drawn ?? 0)"

@@ -12,10 +12,9 @@ from playwright.sync_api import Page, expect
 from stepvad.site.notify.push import PushSubscriptions
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.settings.sections import Sinks
-from stepvad.web import ServerThread, serve
 from tests.browser import IN_CHROMIUM, log_in, resize, until, violations
 from tests.site.notify.services import Browser
-from tests.web.sites import TOKEN, Site, happen, site
+from tests.web.sites import TOKEN, ServerThread, Site, happen, serve, site
 
 pytestmark = IN_CHROMIUM
 OFF = "This browser does not show alerts."

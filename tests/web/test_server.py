@@ -21,10 +21,10 @@ from websockets.typing import Origin
 from stepvad.errors import ConfigError
 from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.stages import Health, Stage, StageHealth, Supervisor
-from stepvad.web import Server, ServerThread, bind, serve
+from stepvad.web import Server, bind
 from stepvad.web.live import people_of
 from tests.video.servers import SLOWER, wait_until
-from tests.web.sites import BEARER, HERE, SIZE, Site, happen, person
+from tests.web.sites import BEARER, HERE, SIZE, ServerThread, Site, happen, person, serve
 
 
 @pytest.fixture

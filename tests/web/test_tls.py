@@ -17,10 +17,9 @@ from websockets.sync.client import connect
 
 from stepvad.errors import ConfigError
 from stepvad.site.settings.page import server_tls
-from stepvad.web import ServerThread, serve
 from tests.video.servers import SLOWER
 from tests.web.certificates import Certificate, make_certificate
-from tests.web.sites import BEARER, TOKEN, Site
+from tests.web.sites import BEARER, TOKEN, ServerThread, Site, serve
 
 
 @pytest.fixture(scope="module")

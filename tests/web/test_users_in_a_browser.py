@@ -12,10 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stepvad.site.accounts import Accounts, link_path
-from stepvad.web import serve
 from tests.browser import IN_CHROMIUM, complaints, new_page, resize, violations
 from tests.web.people import PASSWORD, with_people
-from tests.web.sites import Site, happen, site
+from tests.web.sites import Site, happen, serve, site
 
 pytestmark = IN_CHROMIUM
 

@@ -362,6 +362,12 @@ class Repeats:
                 del self._seen[next(iter(self._seen))]
             return held
 
+    def log(self, write: Callable[..., None], kind: Hashable, words: str, *facts: object) -> None:
+        """Write a line with `logger.warning` or another, unless it is suppressed."""
+        held = self.admit(kind)
+        if held is not None:
+            write(f"{words}%s", *facts, repeated(held))
+
 
 class RepeatFilter(logging.Filter):
     """Admits one record of a kind per minute, with the number of those suppressed."""

@@ -17,6 +17,6 @@ for needed, extra in (
 # Imported after the check above, which reports a missing extra.
 from stepvad.web.app import create_app  # noqa: E402
 from stepvad.web.routes import PageContext  # noqa: E402
-from stepvad.web.server import STOP_S, Server, ServerThread, bind, serve  # noqa: E402
+from stepvad.web.server import STOP_S, Server, bind  # noqa: E402
 
-__all__ = ["STOP_S", "PageContext", "Server", "ServerThread", "bind", "create_app", "serve"]
+__all__ = ["STOP_S", "PageContext", "Server", "bind", "create_app"]

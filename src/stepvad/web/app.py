@@ -12,7 +12,6 @@ from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -21,23 +20,19 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.report.page import house_style, player
 from stepvad.site.accounts import FILE_NAME, Accounts, Passwords, link_path
+from stepvad.site.app import PageParts
+from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import SiteSettings
-from stepvad.site.stages import Health, Repeats, repeated
+from stepvad.site.stages import FailureLog, Health, Page, Repeats, Supervisor
 from stepvad.web import metrics, site_routes
 from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
-from stepvad.web.identity import Attempts, Background, Identities, Sessions, SignOn, Token
+from stepvad.web.identity import Identities, SignOn
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_links, add_login, add_own_password
 from stepvad.web.routes import PageContext, add_routes
 from stepvad.web.server import bind
 from stepvad.web.user_routes import add_user_routes
-
-if TYPE_CHECKING:
-    from stepvad.site.app import PageParts
-    from stepvad.site.settings.live import SettingsEditor
-    from stepvad.site.stages import Page, Supervisor
-
 
 logger = logging.getLogger(__name__)
 PROXY_S = 50.0
@@ -83,18 +78,20 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    errors, accounts = ErrorLog(), accounts or Accounts()
+    # every route stands before the guard, which checks that each has a rule
+    errors, accounts = FailureLog(logger), accounts or Accounts()
     add_routes(app, site, number)
     site_routes.add_settings_routes(app, site.editor)
     site_routes.add_learning_routes(app, site.status, site.learner)
     site_routes.add_precision_route(app, site.store)
-    _add_pages(app, PAGES)
+    pages = PAGES
     if isinstance(settings, SiteSettings):
         site_routes.add_notification_routes(app, settings)
-        _add_pages(app, NOTIFICATIONS)
+        pages = PAGES | NOTIFICATIONS
+    _add_pages(app, pages)
     add_operations(app, site, number, health, errors)
     add_user_routes(app, accounts)
-    identities = _identities(settings.web, token, session_file, accounts)
+    identities = Identities(settings.web, token, accounts, session_file)
     live = Live(site.status, site.store)
 
     @app.websocket("/ws/live")
@@ -108,30 +105,26 @@ def create_app(
     return app
 
 
-class ErrorLog:
-    """Logs each error at most once a minute, with a traceback if it is unexpected."""
-
-    def __init__(self, repeats: Repeats | None = None) -> None:
-        self._repeats = repeats or Repeats()
-
-    def log(self, error: Exception, request: str) -> None:
-        """Log the error of a request."""
-        held = self._repeats.admit((type(error), str(error)))
-        if held is None:
-            return
-        foreseen = isinstance(error, StepvadError)
-        logger.error(
-            "%s failed: %s: %s%s",
-            *(request, type(error).__name__, error, repeated(held)),
-            exc_info=None if foreseen else error,
-        )
-
-
 def add_operations(
-    app: FastAPI, site: PageContext, number: str, health: Callable[[], Health], errors: ErrorLog
+    app: FastAPI, site: PageContext, number: str, health: Callable[[], Health], errors: FailureLog
 ) -> None:
     """Add health, readiness and metrics."""
-    _add_health(app, health)
+    lines = Repeats()
+
+    @app.get(
+        "/healthz",
+        tags=["operations"],
+        response_class=PlainTextResponse,
+        responses={503: {"description": "A part of the process hangs."}},
+    )
+    async def healthz() -> Response:  # async, since all worker threads may be busy
+        """Whether every part of the process makes progress."""
+        now = health()
+        if now.is_ok:
+            return PlainTextResponse("ok\n")
+        late = ", ".join(now.late)
+        lines.log(logger.error, late, "stages hang: %s", late)
+        return PlainTextResponse("hanging\n", 503)
 
     @app.get(
         "/readyz",
@@ -147,7 +140,7 @@ def add_operations(
         try:
             site.store.events(limit=1)
         except (sqlite3.Error, StepvadError) as error:
-            errors.log(error, "GET /readyz")
+            errors.log("GET /readyz failed", error)
             return PlainTextResponse("the store cannot be read\n", 503)
         return PlainTextResponse("ready\n")
 
@@ -158,35 +151,24 @@ def add_operations(
         return Response(body, media_type=METRICS)
 
 
-def add_error_answers(app: FastAPI, errors: ErrorLog) -> None:
+def add_error_answers(app: FastAPI, errors: FailureLog) -> None:
     """Respond with 503 if the event store fails, 403 if the page may not do something."""
 
     async def unavailable(request: Request | WebSocket, error: Exception) -> Response:
         """503: the store may be available again later."""
-        errors.log(error, _name(request))
+        errors.log(f"{_name(request)} failed", error)
         problem = {"detail": "the event store cannot be used now; try again"}
         return JSONResponse(problem, 503, {"Retry-After": "5"})
 
     async def forbidden(request: Request | WebSocket, error: Exception) -> Response:
         """403: not permitted by the configuration."""
-        errors.log(error, _name(request))
+        errors.log(f"{_name(request)} failed", error)
         return JSONResponse({"detail": "this page may not do that"}, 403)
 
+    # the most special class wins: ConfigError is a StepvadError
     for kind in (sqlite3.Error, StepvadError):
         app.add_exception_handler(kind, unavailable)
     app.add_exception_handler(ConfigError, forbidden)
-
-
-def _identities(web: Web, token: str, session_file: Path | None, accounts: Accounts) -> Identities:
-    known = Token(token)
-    return Identities(
-        attempts=Attempts(known),
-        sessions=Sessions(token, session_file, longest_s=86400 * web.login_days),
-        accounts=accounts,
-        background=Background("accounts"),
-        cookie=known.cookie_name,
-        web=web,
-    )
 
 
 def _add_guard(app: FastAPI, web: Web, identities: Identities) -> None:
@@ -233,27 +215,6 @@ def _static() -> Mapping[str, str]:
     return parts | {"house.css": house_style(), "player.js": player()}
 
 
-def _add_health(app: FastAPI, health: Callable[[], Health]) -> None:
-    lines = Repeats()
-
-    @app.get(
-        "/healthz",
-        tags=["operations"],
-        response_class=PlainTextResponse,
-        responses={503: {"description": "A part of the process hangs."}},
-    )
-    async def healthz() -> Response:  # async, since all worker threads may be busy
-        """Whether every part of the process makes progress."""
-        now = health()
-        if now.is_ok:
-            return PlainTextResponse("ok\n")
-        late = ", ".join(now.late)
-        held = lines.admit(late)
-        if held is not None:
-            logger.error("stages hang: %s%s", late, repeated(held))
-        return PlainTextResponse("hanging\n", 503)
-
-
 def _name(request: Request | WebSocket) -> str:
     """Method and route, without the client's path parameters."""
     route = request.scope.get("route")
@@ -281,6 +242,7 @@ def serve_page(
         session_file=settings.data / SESSIONS,
         accounts=accounts,
     )
+    # it listens before the site starts its cameras: a taken port is found at once
     page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
     tell_first_link(accounts, web, page.url)
     return page

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepvad.errors import StepvadError
 from stepvad.site.accounts import TOKEN_USER, Accounts, Role, User
-from stepvad.site.stages import Repeats, repeated
+from stepvad.site.stages import Repeats
 from stepvad.web.identity import STATE, Background, Identities, Identity, address_of
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,7 @@ class Guard:
         try:
             refusal = await self._refusal(scope, rule)
         except StepvadError as error:
-            held = self._lines.admit(str(error))
-            if held is not None:
-                logger.error("%s%s", error, repeated(held))
+            self._lines.log(logger.error, str(error), "%s", error)
             refusal = PlainTextResponse("the accounts cannot be read now\n", 503)
         if scope["type"] == "websocket":
             if refusal is None:
@@ -209,15 +207,14 @@ class AuditTrail:
         try:
             await self._background.run(self._accounts.audit.record, user, action, subject, address)
         except StepvadError as error:
-            held = self._lines.admit(str(error))
-            if held is not None:
-                logger.error("the audit log misses a line: %s%s", error, repeated(held))
+            self._lines.log(logger.error, str(error), "the audit log misses a line: %s", error)
 
     async def record_look(
         self, user: str, action: str, subject: str = "", address: str = ""
     ) -> None:
         """Append a line, unless it is the look that is still going on."""
         look, now = (user, action, subject, address), self._clock()
+        # reinsert it at the end, so that the oldest look is evicted first
         before = self._looks.pop(look, None)
         self._looks[look] = now
         if len(self._looks) > MOST_LOOKS:
@@ -375,6 +372,7 @@ async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | No
     too_long = PlainTextResponse(
         f"expected at most {MAX_BODY} bytes\n", 413, {"Connection": "close"}
     )
+    # a declared length is refused at once, an undeclared one when it exceeds the limit
     length = headers.get("content-length", "0")
     if not length.isdecimal():
         return PlainTextResponse("expected a length in digits\n", 400), receive

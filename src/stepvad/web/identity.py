@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.files import read_state, write_state
-from stepvad.site.accounts import TOKEN_USER, Accounts, Role, User, is_name
+from stepvad.site.accounts import TOKEN_USER, Accounts, User, is_name
 from stepvad.site.settings.page import Web
-from stepvad.site.stages import Repeats, repeated
+from stepvad.site.stages import Repeats
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +65,12 @@ class Identities:
     """Finds out who sends a request; accounts are asked every time, so changes count at once."""
 
     def __init__(
-        self,
-        *,
-        attempts: Attempts,
-        sessions: Sessions,
-        accounts: Accounts,
-        background: Background,
-        cookie: str,
-        web: Web,
+        self, web: Web, token: str, accounts: Accounts, session_file: Path | None = None
     ) -> None:
-        self.attempts, self.sessions, self.accounts = attempts, sessions, accounts
-        self.background, self.cookie, self._web = background, cookie, web
+        known = Token(token)
+        self.accounts, self.cookie, self._web = accounts, known.cookie_name, web
+        self.attempts, self.background = Attempts(known), Background("accounts")
+        self.sessions = Sessions(token, session_file, longest_s=86400 * web.login_days)
 
     def bearer(self, scope: Scope, headers: Headers) -> Attempt:
         """The outcome of the token that a program sends, if it sends one."""
@@ -107,6 +102,7 @@ class Identities:
             return None
         if owner == TOKEN_OWNER:
             return TOKEN_USER
+        # another password changes the stamp, and ends the sessions begun with the old one
         account = self.accounts.find(owner.name)
         if account is None or account.stamp != owner.stamp:
             self.sessions.end(id)
@@ -181,11 +177,14 @@ class SignOn:
             return None
         peer = str((scope.get("client") or ("",))[0])
         if not self._is_trusted(peer):
-            self._log("a stranger sends the header of the proxy's users", peer)
+            words = "a stranger sends the header of the proxy's users: %s"
+            self._lines.log(logger.warning, (words, peer), words, peer)
             return None
         if len(given) != 1 or not is_name(given[0]):
-            self._log("the proxy sends no single valid user name", peer)
+            words = "the proxy sends no single valid user name: %s"
+            self._lines.log(logger.warning, (words, peer), words, peer)
             return None
+        # groups that the proxy names, separated by commas
         named = headers.get(self._web.group_header, "") if self._web.group_header else ""
         groups = frozenset(group.strip() for group in named.split(","))
         return ProxyUser(given[0], groups - {""})
@@ -195,13 +194,9 @@ class SignOn:
             address = ipaddress.ip_address(peer)
         except ValueError:
             return False
+        # a dual-stack socket shows IPv4 peers as ::ffff:10.0.0.1
         mapped = getattr(address, "ipv4_mapped", None)
         return any((mapped or address) in network for network in self._networks)
-
-    def _log(self, words: str, peer: str) -> None:
-        held = self._lines.admit((words, peer))
-        if held is not None:
-            logger.warning("%s: %s%s", words, peer, repeated(held))
 
 
 def address_of(scope: Scope) -> str:
@@ -258,7 +253,7 @@ class Attempts:
         if self._token.fits(given):
             return Attempt(True)
         self._wrong.append((self._clock(), client))
-        self._log("a wrong token from %s", client)
+        self._lines.log(logger.warning, ("token", client), "a wrong token from %s", client)
         return Attempt(False)
 
     async def check_password(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
@@ -272,30 +267,29 @@ class Attempts:
         if wait_s > 0:
             is_right.close()
             return self._refuse("passwords", wait_s)
+        # counted as wrong while the hash is computed
         undecided = self._clock(), client
         self._wrong.append(undecided)
         if not await is_right:
-            self._log("a wrong password from %s", client)
+            words = "a wrong password from %s"
+            self._lines.log(logger.warning, (words, client), words, client)
             return Attempt(False)
         if undecided in self._wrong:
             self._wrong.remove(undecided)
         return Attempt(True)
 
     def _refuse(self, what: str, wait_s: float) -> Attempt:
-        self._log(f"too many wrong {what}: attempts are refused for %.0f s", wait_s)
+        words = f"too many wrong {what}: attempts are refused for %.0f s"
+        self._lines.log(logger.warning, words, words, wait_s)
         return Attempt(False, wait_s)
 
     def _wait_s(self, client: str) -> float:
         now = self._clock()
         while self._wrong and now - self._wrong[0][0] >= WINDOW_S:
             self._wrong.popleft()
+        # the oldest wrong one that still counts against this client decides when to try again
         own = [at for at, by in self._wrong if by == client]
         return 0.0 if len(own) < MOST_WRONG_EACH else own[-MOST_WRONG_EACH] + WINDOW_S - now
-
-    def _log(self, words: str, fact: float | str) -> None:
-        held = self._lines.admit((words, fact if isinstance(fact, str) else None))
-        if held is not None:
-            logger.warning(words + "%s", fact, repeated(held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +334,7 @@ class Sessions:
         """Start a session; return the id for the browser."""
         id, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
+            # drop what has ended, then the oldest if there are too many
             kept = {hash: one for hash, one in self._sessions.items() if now < one.ends}
             kept[self._hash(id)] = Session(*owner, round(now + self.longest_s))
             self._save(dict([*kept.items()][-MOST_SESSIONS:]))
@@ -392,20 +387,15 @@ class ProxyUser(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
-def role_of_groups(groups: frozenset[str], web: Web) -> Role | None:
-    """The highest role that a user has by the groups of the proxy."""
-    of_roles: Sequence[tuple[Role, Sequence[str]]] = (
-        ("administer", web.admin_groups),
-        ("judge", web.judge_groups),
-    )
-    return next((role for role, some in of_roles if not groups.isdisjoint(some)), None)
-
-
 def user_of(named: ProxyUser, own: User | None, web: Web) -> User | None:
     """The user: an account here decides, then the groups, then the usual role; None: refused."""
     if own is not None:
         return own
-    role = role_of_groups(named.groups, web) or web.sso_role
+    role = web.sso_role
+    if not named.groups.isdisjoint(web.judge_groups):
+        role = "judge"
+    if not named.groups.isdisjoint(web.admin_groups):
+        role = "administer"  # the highest role counts
     return None if role == "none" else User(named.name, role)
 
 

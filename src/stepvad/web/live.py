@@ -50,6 +50,7 @@ class Live:
             return
         await socket.accept()
         self.watchers += 1
+        # whichever ends first ends the other: an error while sending, or the browser's close
         pushing = asyncio.create_task(self._push(socket, may_watch, lasts_s))
         listening = asyncio.create_task(_listen(socket))
         try:
@@ -79,7 +80,9 @@ class Live:
                     await socket.close(AGAIN)
                     return
                 sent_at = time.monotonic()
-                message = self._health()
+                now = self.status.snapshot()
+                message: dict[str, object] = {"now": round(time.time(), 1)}
+                message |= {"cameras": now.cameras, "sinks": now.sinks}
                 newest = await self.version()
                 if newest != version:
                     message["events"] = version = newest
@@ -91,15 +94,6 @@ class Live:
                 people = {name: people_of(frame, thresholds[name]) for name, frame in new.items()}
                 await socket.send_text(encode({"frames": people}).decode())
             await asyncio.sleep(TICK_S)
-
-    def _health(self) -> dict[str, object]:
-        """Cameras and sinks now."""
-        now = self.status.snapshot()
-        return {
-            "now": round(time.time(), 1),
-            "cameras": now.cameras,
-            "sinks": now.sinks,
-        }
 
     async def version(self) -> str:
         """A hash that changes with the newest events; cached for all browsers."""
@@ -119,6 +113,7 @@ def people_of(frame: ScoredFrame, threshold: float | None) -> JsonObject:
     people: list[JsonObject] = []
     for pose in frame.poses:
         score, seen = frame.scores.get(pose.track_id), frame.muted.get(pose.track_id)
+        # x and y of all joints in one list; null for a joint that was not found
         joints = zip(
             pose.keypoints.round().astype(int).tolist(), pose.confidence.tolist(), strict=True
         )

@@ -56,6 +56,7 @@ class LogIn:
 
     async def fits(self, name: str, password: str) -> bool:
         """Whether a password belongs to a name; it takes the same time for unknown names."""
+        # an unknown name is compared with a hash, too
         hash = await self.background.run(self.accounts.password_hash, name)
         short = password[: library.LONGEST_PASSWORD + 1]
         return await self.background.run(self.passwords.fits, hash, short)
@@ -153,6 +154,7 @@ class Links:
 
     async def _redeem(self, link: Link, key: str, fields: dict[str, str]) -> Account | None:
         """The account that logs in, or None for the token; LookupError if somebody was faster."""
+        # the first link may also log in with the token's rights, without an account
         name = fields.get("name", "").strip()
         if link.account is None and not name:
             if not await self.run(self.accounts.use_first_link, key):
@@ -237,6 +239,7 @@ async def fields_of(request: Request) -> dict[str, str]:
 
 def form(page: str, problem: str = "", status: int = 200, **parts: str) -> HTMLResponse:
     """A page with its style inside; parts are escaped, except those that end in `_html`."""
+    # the one style that may apply is named by its hash
     sheet, html = _static("login.css"), _static(f"{page}.html")
     digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
     policy = (

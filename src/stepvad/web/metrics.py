@@ -129,6 +129,7 @@ def _families(
 
 def _histogram(name: str, words: str, delays: Iterable[tuple[str, Delays]]) -> Metric:
     family = HistogramMetricFamily(name, words, labels=["camera"])
+    # Prometheus counts cumulatively: a bucket has all delays up to its end
     ends = [*(f"{end:g}" for end in BUCKETS_S), "+Inf"]
     for camera, some in delays:
         counts = zip(ends, map(float, accumulate(some.counts)), strict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Protocol
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError
 from stepvad.events import record as records
 from stepvad.explain.event import EventExplanation
 from stepvad.site.intake import status as live
@@ -150,11 +151,10 @@ class EventStore(Protocol):
 
 def add_routes(app: FastAPI, site: PageContext, version: str) -> None:
     """Add all routes under /api."""
-    _add_cameras(app, site, version)
+    _add_site(app, site, version)
+    _add_cameras(app, site)
     _add_events(app, site)
     _add_one_event(app, site)
-    _add_scenes(app, site)
-    _add_inventory(app, site)
     _add_dead_letters(app, site)
     _add_place(app, site)
 
@@ -188,10 +188,15 @@ def user_of(request: Request) -> str:
     return str(getattr(getattr(request.state, "user", None), "name", ""))
 
 
-def missing(error: StepvadError) -> Exception:
-    """Convert missing data to 404; pass other errors on, such as a store that is unavailable."""
-    is_missing = type(error) is DataError and error.__cause__ is None
-    return HTTPException(404, str(error)) if is_missing else error
+@contextmanager
+def missing_is_404() -> Iterator[None]:
+    """Answer 404 if data is missing; other errors pass, such as a store that is unavailable."""
+    try:
+        yield
+    except DataError as error:
+        if type(error) is not DataError or error.__cause__ is not None:
+            raise
+        raise HTTPException(404, str(error)) from None
 
 
 class Strict(BaseModel):
@@ -289,7 +294,7 @@ class Resent(Strict):
     messages: int
 
 
-def _add_cameras(app: FastAPI, site: PageContext, version: str) -> None:
+def _add_site(app: FastAPI, site: PageContext, version: str) -> None:
     @app.get("/api/site", tags=["site"])
     def the_site() -> SiteAnswer:
         """The site itself."""
@@ -300,6 +305,19 @@ def _add_cameras(app: FastAPI, site: PageContext, version: str) -> None:
             cameras=site.status.names() or [*site.store.stored().cameras],
         )
 
+    @app.get("/api/stored", tags=["site"])
+    def stored() -> records.Inventory:
+        """What the site keeps: how many of what, from when to when, in how many bytes."""
+        found = site.store.stored()
+        return replace(found, files={FilePath(path.name): n for path, n in found.files.items()})
+
+    @app.get("/api/sinks", tags=["site"])
+    def sinks() -> tuple[live.SinkView, ...]:
+        """Where events go, how many wait, and what went wrong."""
+        return site.status.snapshot().sinks
+
+
+def _add_cameras(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/cameras", tags=["cameras"])
     def cameras() -> tuple[live.CameraView, ...]:
         """All cameras: settings, health, counts and drift."""
@@ -319,6 +337,15 @@ def _add_cameras(app: FastAPI, site: PageContext, version: str) -> None:
     def timelines() -> list[TimelineAnswer]:
         """The scores of all cameras over the last hour."""
         return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
+
+    @app.get("/api/cameras/{name}/moment", tags=["cameras"], responses=NOT_THERE)
+    def moment(
+        name: CameraPath,
+        at: Annotated[float, Query(description="Unix time in seconds.", ge=0, le=1e12)],
+    ) -> Moment:
+        """The event at a time, or the people then as far as they are in memory or recorded."""
+        site.camera(name)
+        return NO_POSES if site.replays is None else site.replays.moment(name, at)
 
 
 def _timeline(site: PageContext, camera: live.CameraView) -> TimelineAnswer:
@@ -342,6 +369,7 @@ def _add_events(app: FastAPI, site: PageContext) -> None:
         """Events, the newest first, some at a time."""
         if before is not None:
             site.event(before)
+        # one more than asked for tells whether there is a next page
         found = site.store.events(
             camera=camera,
             since=since,
@@ -373,6 +401,12 @@ def _add_events(app: FastAPI, site: PageContext) -> None:
         request.state.audit_subject = f"{done.events} events of {camera or 'all cameras'}"
         return done
 
+    @app.get("/api/events/{id}/scene", tags=["events"], responses=NOT_THERE)
+    def scene(id: EventIdPath) -> Moment:
+        """Everybody in view around the peak of an event."""
+        site.event(id)
+        return NO_POSES if site.replays is None else site.replays.event(id)
+
 
 def _add_one_event(app: FastAPI, site: PageContext) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
@@ -384,30 +418,24 @@ def _add_one_event(app: FastAPI, site: PageContext) -> None:
     def explanation(id: EventIdPath) -> EventExplanation:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
-        try:
+        with missing_is_404():
             return site.explain(id)
-        except StepvadError as error:
-            raise missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
     def mark(id: EventIdPath, mark: MarkRequest, request: Request) -> JudgedEvent:
         """Say that an event was normal, or a right alert, or take that back."""
         request.state.audit_subject = f"{id}: {mark.mark or 'taken back'}"
         site.event(id)
-        try:
+        with missing_is_404():
             site.mark(id, mark.mark, user_of(request))
-        except StepvadError as error:
-            raise missing(error) from error.__cause__
         return event(id)
 
     @app.put("/api/events/{id}/review", tags=["events"], responses=NOT_THERE)
     def review(id: EventIdPath, request: Request) -> JudgedEvent:
         """Note that somebody has seen an event."""
         site.event(id)
-        try:
+        with missing_is_404():
             site.store.see(id, time.time(), user_of(request))
-        except StepvadError as error:
-            raise missing(error) from error.__cause__
         return event(id)
 
     @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
@@ -417,36 +445,6 @@ def _add_one_event(app: FastAPI, site: PageContext) -> None:
             raise HTTPException(409, f"event {id}: expected one that is over, got an open one")
         site.store.delete(ids=[id])
         return Response(status_code=204)
-
-
-def _add_scenes(app: FastAPI, site: PageContext) -> None:
-    @app.get("/api/events/{id}/scene", tags=["events"], responses=NOT_THERE)
-    def scene(id: EventIdPath) -> Moment:
-        """Everybody in view around the peak of an event."""
-        site.event(id)
-        return NO_POSES if site.replays is None else site.replays.event(id)
-
-    @app.get("/api/cameras/{name}/moment", tags=["cameras"], responses=NOT_THERE)
-    def moment(
-        name: CameraPath,
-        at: Annotated[float, Query(description="Unix time in seconds.", ge=0, le=1e12)],
-    ) -> Moment:
-        """The event at a time, or the people then as far as they are in memory or recorded."""
-        site.camera(name)
-        return NO_POSES if site.replays is None else site.replays.moment(name, at)
-
-
-def _add_inventory(app: FastAPI, site: PageContext) -> None:
-    @app.get("/api/stored", tags=["site"])
-    def stored() -> records.Inventory:
-        """What the site keeps: how many of what, from when to when, in how many bytes."""
-        found = site.store.stored()
-        return replace(found, files={FilePath(path.name): n for path, n in found.files.items()})
-
-    @app.get("/api/sinks", tags=["site"])
-    def sinks() -> tuple[live.SinkView, ...]:
-        """Where events go, how many wait, and what went wrong."""
-        return site.status.snapshot().sinks
 
 
 def _add_dead_letters(app: FastAPI, site: PageContext) -> None:

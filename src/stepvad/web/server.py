@@ -1,4 +1,4 @@
-"""A web server, run as a stage of a site or in its own thread, with a limit on slow clients."""
+"""A web server, run as a stage of a site, with a limit on slow clients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import logging
 import resource
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,13 +49,6 @@ def bind(
     return Server(app, _listen(host, port), tls)
 
 
-def serve(
-    app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
-) -> ServerThread:
-    """Start serving an app in a thread; port 0 picks a free port."""
-    return ServerThread(bind(app, host, port, certificate=certificate, key=key))
-
-
 class Server:
     """The stage `web`: a server that runs until stopped."""
 
@@ -72,6 +62,7 @@ class Server:
         self.listening = listening
         self._scheme = "http" if tls is None else "https"
         self._lines = Repeats()
+        # half of the files that the process may open are for others: cameras, the store, sinks
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.limit = ConnectionLimit(max(min(MOST_CONNECTIONS, files // 2), 1))
         connection = partial(HttpConnection, limit=self.limit)
@@ -88,9 +79,13 @@ class Server:
 
     def run(self) -> None:
         """Serve until stopped."""
-        with _few_lines(logging.getLogger("uvicorn.error")):
-            # no signal handlers: they belong to the main thread
+        # clients can provoke lines, such as those on malformed requests
+        log, filter = logging.getLogger("uvicorn.error"), RepeatFilter()
+        log.addFilter(filter)
+        try:
             asyncio.run(self._serve())
+        finally:
+            log.removeFilter(filter)
         self.listening.close()
         if not self._server.should_exit:
             raise RuntimeError("the server exited unexpectedly")
@@ -104,6 +99,7 @@ class Server:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_error)
+        # the heartbeat stops if a callback blocks the event loop
         beating = loop.create_task(self._beat())
         try:
             await self._server.serve(sockets=[self.listening])
@@ -126,26 +122,6 @@ class Server:
                 *(context["message"], error, repeated(held)),
                 exc_info=None if no_files else error,
             )
-
-
-class ServerThread:
-    """Runs a server in its own thread, for a process without a supervisor."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.port, self.url = server.port, server.url
-        self._thread = threading.Thread(target=server.run, name=server.name, daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the server is still running."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Stop the server; open requests have `STOP_S` to finish."""
-        self.server.stop(time.monotonic() + STOP_S)
-        self._thread.join(2 * STOP_S)
 
 
 class ConnectionLimit:
@@ -174,10 +150,8 @@ class ConnectionLimit:
             oldest = next(iter(self._idle))
             self.closed(oldest)
             oldest.transport.abort()
-            held = self._lines.admit("close")
-            if held is not None:
-                message = "more than %d connections are open, idle ones are closed%s"
-                logger.warning(message, self.most, repeated(held))
+            words = "more than %d connections are open, idle ones are closed"
+            self._lines.log(logger.warning, "close", words, self.most)
         self._idle[connection] = None
 
     def busy(self, connection: HttpConnection) -> bool:
@@ -250,6 +224,7 @@ class HttpConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         later = self.loop.call_later
+        # past the deadline the connection is reset, without waiting for the client
         self._deadline = None if seconds is None else later(seconds, self.transport.abort)
 
 
@@ -271,17 +246,6 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOP_S),
     )
-
-
-@contextmanager
-def _few_lines(log: logging.Logger) -> Iterator[None]:
-    """Rate-limit log lines that clients can provoke, such as those on malformed requests."""
-    filter = RepeatFilter()
-    log.addFilter(filter)
-    try:
-        yield
-    finally:
-        log.removeFilter(filter)
 
 
 def _listen(host: str, port: int) -> socket.socket:

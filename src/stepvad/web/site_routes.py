@@ -268,6 +268,7 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
     def edit(asked: SaveEdits) -> SavedSettings:
         """Change cameras, zones and sections; everything else in the file stays as it is."""
         known = _needed(editor)
+        # apply the edits to the file's text, then save it as one text
         with _refusals():
             text = known.edited(asked.digest, asked.edits)
         with _refusals(text):
@@ -324,7 +325,7 @@ def _settings(editor: SettingsEditor, now: SettingsText) -> SettingsAnswer:
             pose=valid.pose,
         )
     except SettingsError as error:
-        wrong = _wrong(error, now.text)
+        wrong = _wrong(error, now.text)  # a file broken by hand still shows its text
     return SettingsAnswer(
         file=str(editor.path), text=now.text, digest=now.digest, wrong=wrong, values=values
     )
