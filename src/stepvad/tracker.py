@@ -219,7 +219,13 @@ class FramePoses:
             sure = np.clip(np.nan_to_num(given, nan=0.0), 0, 1)
         sure[lost] = 0
         # boxes (N, 4) and scores (N,), without which every joint and person counts alike
-        corners = _extents(xy, sure > 0) if boxes is None else _rows("boxes", boxes, (n, 4))
+        if boxes is None:
+            found = (sure > 0)[..., None]
+            low = np.where(found, xy, np.inf).min(axis=1, initial=np.inf)
+            high = np.where(found, xy, -np.inf).max(axis=1, initial=-np.inf)
+            corners = np.concatenate([low, high + 1], axis=1)
+        else:
+            corners = _rows("boxes", boxes, (n, 4))
         rated = np.ones(n) if scores is None else _rows("scores", scores, (n,))
         return cls(
             xy,
@@ -565,10 +571,3 @@ def _rows(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
             f"{name} must have shape {shape}, got {values.shape}", hint="give one row per person"
         )
     return values.reshape(shape)
-
-
-def _extents(keypoints: NDArray[np.float32], seen: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Corners `(N, 4)` around the joints that were seen."""
-    low = np.where(seen[..., None], keypoints, np.inf).min(axis=1, initial=np.inf)
-    high = np.where(seen[..., None], keypoints, -np.inf).max(axis=1, initial=-np.inf)
-    return np.concatenate([low, high + 1], axis=1).astype(np.float32)

@@ -491,7 +491,7 @@ def overlay(
     from stepvad.video import overlay as overlays
     from stepvad.video import source, timeline
 
-    timeline.opencv()
+    source.opencv("overlay")
     _check_video(output, wanted)
     if threshold is not None and not 0 < threshold < float("inf"):
         raise StepvadError(
@@ -515,7 +515,9 @@ def overlay(
         scale = overlays.scale_of(scores, red)
         shown = timeline.ShownFrames(frames, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
-        moments = overlays.Stills(wanted.stills, tuple(wanted.at or ())).of(drawn, frames, rate)
+        moments = overlays.choose_stills(
+            drawn, frames, rate, highest=wanted.stills, at=wanted.at or ()
+        )
         target = overlays.Target(output, file_stem(clip.name))
         overlays.write(drawn, target, frames, moments, video=video, report=report)
     terminal.say(f"red from {scale.red:.3g}: {scale.meaning}")

@@ -436,8 +436,10 @@ def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
         # clips with rows, then those of the header that have none
         seen: set[str] = set()
         n_frames = n_poses = 0
-        for name, tracks in _grouped(parts):
+        for name, several in groupby(parts, key=lambda part: part[0]):
             check_new(name, seen)
+            with located(f"clip {name!r}"):
+                tracks = PoseRows.joined([rows for _, rows in several]).tracks()
             clip = clip_of(name, tracks, header, fps)
             n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
             if header is None:  # otherwise `opened` checked the declared total
@@ -464,14 +466,6 @@ def _write(
         for group in row_groups(chain([first], others), header, schema, pyarrow):
             writer.write_table(group, row_group_size=ROWS_AT_ONCE)
         writer.add_key_value_metadata({METADATA_KEY: codec.encode(header)})
-
-
-def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
-    """Yield the tracks of each clip, which may span many row groups."""
-    for name, group in groupby(parts, key=lambda part: part[0]):
-        with located(f"clip {name!r}"):
-            tracks = PoseRows.joined([rows for _, rows in group]).tracks()
-        yield name, tracks
 
 
 def _enter(clip: Clip, header: Header) -> None:

@@ -171,7 +171,7 @@ def _try(camera: CameraSettings) -> None:
         case "video":
             open_footage(Path(camera.url), picture_rate=camera.picture_rate)
         case "device":
-            device_of(camera.url).check()
+            device_of(camera.url).check_readable()
         case "poses" | "demo":
             open_scene(camera)
 

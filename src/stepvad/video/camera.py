@@ -184,12 +184,14 @@ class Camera:
     def _connect_until_stopped(self, log: _CapturedLog) -> None:
         backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while not self._stopped.is_set():
+            # one connection, from the attempt until it is lost
             decoded = self._counts.decoded
             self._on_attempt()
             reason = self._explained(self._session(log))
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
+            # a connection that gave frames is followed up at once, others with back-off
             if self._counts.decoded > decoded:
                 self._in_vain = 0
                 backoff.reset()
@@ -222,6 +224,7 @@ class Camera:
 
     def _opened(self) -> Any:
         """Connect to a server that may receive the password, with read timeouts."""
+        # timeouts of opening and of every later read
         limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
         if isinstance(self.url, Device):
             return self.url.open((first, limit))
@@ -243,7 +246,7 @@ class Camera:
         latest = time.monotonic()
         for packet in container.demux():
             log.forward()
-            # Measured before decoding: FFmpeg returns its last packet after the read timed out.
+            # measured before decoding: FFmpeg returns its last packet after the read timed out.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
                 for pts, image in decoder.pictures(packet.decode):
@@ -259,6 +262,7 @@ class Camera:
 
     def _keep(self, frame: Frame) -> None:
         """Buffer a frame; drop the oldest one if the buffer is full."""
+        # the first frame makes a connection an online one
         self._report("online", f"{frame.image.shape[1]} x {frame.image.shape[0]} pixels")
         with self._changed:
             if len(self._frames) >= self._buffer:
@@ -274,18 +278,16 @@ class Camera:
                 logger.debug("camera %s: still offline: %s", self.name, reason)
             return
         with self._changed:
-            self._settle(online=state == "online")
+            # time spent offline ends or begins, and coming back counts as a reconnect
+            online = state == "online"
+            self._counts.offline_s += self._offline_s()
+            self._offline_since = None if online else time.monotonic()
+            self._counts.reconnects += online and self._was_online
+            self._was_online |= online
             self._state = state
         level = logging.INFO if state == "online" else logging.WARNING
         logger.log(level, "camera %s: %s: %s", self.name, state, reason)
         self._on_state(StateChange(self.name, state, time.time(), reason))
-
-    def _settle(self, *, online: bool) -> None:
-        """Add the time spent offline, and count a reconnect."""
-        self._counts.offline_s += self._offline_s()
-        self._offline_since = None if online else time.monotonic()
-        self._counts.reconnects += online and self._was_online
-        self._was_online |= online
 
     def _offline_s(self) -> float:
         """Seconds the camera has been offline; 0 while it is online."""
@@ -339,7 +341,7 @@ class Device:
         asked = {"video_size": self.size, "framerate": self.rate}
         return BOUNDED | {name: value for name, value in asked.items() if value is not None}
 
-    def check(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the device file is missing or may not be read; does not open it."""
         if self.format != "v4l2":
             return
@@ -353,7 +355,7 @@ class Device:
 
     def open(self, timeout_s: tuple[float, float]) -> Any:
         """Open it with timeouts for opening and reading."""
-        self.check()
+        self.check_readable()
         try:
             return pyav().open(
                 self.file, format=self.format, options=self.options(), timeout=timeout_s

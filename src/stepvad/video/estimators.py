@@ -123,6 +123,7 @@ class PersonDetector:
 
     def detect(self, images: Sequence[Image]) -> list[Boxes]:
         """Detect the people in every image: boxes in pixels of the image, best first."""
+        # images of one size form a batch: letterboxed, (N, H, W, 3), with their scales (2,)
         sizes = [self._size(image) for image in images]
         found = [no_boxes()] * len(images)
         for size in dict.fromkeys(sizes):
@@ -142,6 +143,7 @@ class PersonDetector:
         """Images as the network's input: BGR, channels first, unless the network is clean."""
         if self.network.clean:
             return stack
+        # BGR with channels first, (N, 3, H, W), normalised if the network was trained so
         channels = stack[..., ::-1].transpose(0, 3, 1, 2)
         values = np.ascontiguousarray(channels, np.float32)
         if self.network.kind() == "rtmdet":
@@ -171,6 +173,7 @@ class PoseNetwork:
 
     def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
         """Estimate the people of every image; the crops of all images form one batch."""
+        # a crop for every box of every image, all in one list
         size = self.network.size(self.size)
         pairs = list(zip(images, boxes, strict=True))
         regions = [
@@ -179,6 +182,7 @@ class PoseNetwork:
         owners = [image for image, some in pairs for _ in range(len(some))]
         crops = [crop(image, at, size) for image, at in zip(owners, regions, strict=True)]
         keypoints, confidence = self._joints(crops, regions, size)
+        # joints (N, 17, 2) and confidence (N, 17) of all boxes, divided by image again
         ends = np.cumsum([len(some) for some in boxes])[:-1]
         parts = zip(boxes, np.split(keypoints, ends), np.split(confidence, ends), strict=True)
         return [People(*part) for part in parts] if boxes else []
@@ -214,6 +218,7 @@ def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) ->
     g and its stride s the centre is ((x, y) + g) s, the sides are exp(w, h) s, and the score is
     objectness times class.
     """
+    # the rows that are people, and the cell and stride of each, (n, 2) and (n, 1)
     scores = output[:, 4] * output[:, 5 + PERSON]
     rows = np.flatnonzero(scores >= least_score)
     cells, strides = grid(size)
@@ -224,6 +229,7 @@ def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) ->
         )
     stride = strides[rows, None]
     centre = (output[rows, :2] + cells[rows]) * stride
+    # exp would overflow for a damaged output
     half = np.exp(np.minimum(output[rows, 2:4], 20)) * stride / 2
     return Boxes(np.concatenate([centre - half, centre + half], axis=1), scores[rows])
 
@@ -251,6 +257,7 @@ def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:
 
     No row overlaps a better one by more than `most_overlap`.
     """
+    # best first; a box that overlaps one kept is the same person
     order = np.argsort(-boxes.scores, kind="stable")
     overlap = iou(boxes.corners, boxes.corners) > most_overlap
     kept: list[int] = []
@@ -270,6 +277,7 @@ def decode_simcc(x: Float32s, y: Float32s, size: tuple[int, int]) -> tuple[Float
 
     A joint is at the maximum of its bins; its confidence is the lower of the two maxima.
     """
+    # the highest bin along each axis, (V, 2), in pixels of the crop
     pixels = np.stack([x.argmax(axis=1), y.argmax(axis=1)], axis=1) / SIMCC_SPLIT
     confidence = np.maximum(np.minimum(x.max(axis=1), y.max(axis=1)), 0)
     return (pixels / np.array(size)).astype(np.float32), confidence.astype(np.float32)
@@ -285,6 +293,7 @@ def _clipped(boxes: Boxes, scale: Float32s, image: Image) -> Boxes:
     if not len(boxes):
         return no_boxes()
     height, width = image.shape[:2]
+    # from pixels of the network's input to those of the image, without what lies outside
     border = np.array([width, height, width, height], np.float32)
     corners: Float32s = np.clip(boxes.corners / np.tile(scale, 2), 0, border)
     some = (corners[:, 2:] > corners[:, :2]).all(axis=1)

@@ -85,6 +85,7 @@ def extract_file(
     returns None; `parts` then holds the frames processed so far.
     """
     options = options or ExtractionOptions()
+    # the frames that are left, all or by the lower rate
     first, end, stop = frames.first, frames.end, options.stop
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
@@ -95,7 +96,7 @@ def extract_file(
         options.report(Progress(video.camera, reader.decoded, max(total, 0)))
 
     follower = _follower(parts, follow=options.follow)
-    speed = _run_networks(reader.after(known), estimator, parts, progress, follower)
+    frames_per_s, _ = _run_networks(reader.after(known), estimator, parts, progress, follower)
     if stop.is_set():
         return None
     if parts.latest is None:
@@ -107,7 +108,7 @@ def extract_file(
     tracked = track(
         parts, video.camera, fps=rate or video.fps, min_confidence=options.min_confidence
     )
-    summary = replace(tracked.summary, frames_per_s=speed.frames_per_s, counts=video.counts)
+    summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
 
 
@@ -130,6 +131,7 @@ def extract_camera(
     ).start()
 
     def frames() -> Iterator[Frame]:
+        # numbers and connections go on from those in the parts
         for frame in at_rate(camera, options.rate) if options.rate else camera:
             if before is None:
                 yield frame
@@ -143,19 +145,14 @@ def extract_camera(
         options.report(Progress(camera.name, frame.number + 1, 0, note))
 
     follower = _follower(parts, follow=options.follow)
-    speed = _run_networks(frames(), estimator, parts, progress, follower)
+    frames_per_s, lag_s = _run_networks(frames(), estimator, parts, progress, follower)
     if parts.latest is None:
         raise DataError(
             f"camera {camera.name}: expected frames, got none",
             hint="check its address, its credentials and the network",
         )
     tracked = track(parts, camera.name, fps=options.rate, min_confidence=options.min_confidence)
-    summary = replace(
-        tracked.summary,
-        frames_per_s=speed.frames_per_s,
-        lag_s=speed.lag_s,
-        counts=camera.counts,
-    )
+    summary = replace(tracked.summary, frames_per_s=frames_per_s, lag_s=lag_s, counts=camera.counts)
     return replace(tracked, summary=summary)
 
 
@@ -274,6 +271,7 @@ class Times:
     def fps(self) -> float | None:
         """Median frame rate within a connection; None if no two frames allow an estimate."""
         for seconds in (self.pts, self.wall):
+            # seconds from frame to frame within a connection, (n,), by the numbers between them
             steps = np.diff(seconds)[np.diff(self.epoch) == 0]
             numbers = np.diff(self.number)[np.diff(self.epoch) == 0]
             each_s = steps[steps > 0] / numbers[steps > 0]
@@ -296,7 +294,8 @@ class Parts:
         self._waiting: list[FoundPeople] = []
         with _readable(directory):
             self._open(origin)
-            self._next, files = 0, self._numbered()
+            found = (f for f in directory.iterdir() if re.fullmatch(r"\d{6,}\.npz", f.name))
+            self._next, files = 0, sorted(found, key=lambda file: int(file.stem))
             self._files, self.latest = self._intact(files) if is_camera else self._whole(files)
 
     def __enter__(self) -> Parts:
@@ -353,16 +352,12 @@ class Parts:
         check_origin(found, origin, self._directory)
         remove_leftovers(self._directory)
 
-    def _numbered(self) -> list[Path]:
-        """The files of parts, in order."""
-        found = (f for f in self._directory.iterdir() if re.fullmatch(r"\d{6,}\.npz", f.name))
-        return sorted(found, key=lambda file: int(file.stem))
-
     def _whole(self, files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
         """Intact parts from the first on, and their last frame; deletes those after a gap.
 
         A video is still there, so their frames are extracted again, in order.
         """
+        # parts are numbered without gaps; after the first that is missing or damaged, all go
         kept, latest = list[Path](), None
         for number, file in enumerate(files):
             last = _last_frame(file) if int(file.stem) == number else None
@@ -460,26 +455,22 @@ class _Reader:
             yield frame
 
 
-@dataclass(frozen=True, slots=True)
-class _Speed:
-    """Speed of the networks, and the age of the last frame when they were done with it."""
-
-    frames_per_s: float | None
-    lag_s: float | None
-
-
 def _run_networks(
     frames: Iterator[Frame],
     estimator: PoseEstimator,
     parts: Parts,
     progress: Callable[[Frame], None],
     follower: Follower | None,
-) -> _Speed:
-    """Run the networks on every frame, and add its people to the parts."""
+) -> tuple[float | None, float | None]:
+    """Run the networks on every frame, and add its people to the parts.
+
+    Returns the frames per second, and the age of the last frame when they were done with it.
+    """
     started, n_frames, lag_s = time.monotonic(), 0, None
     for frame in frames:
-        if not n_frames:
+        if not n_frames:  # the first frame may have to wait for its camera
             started = time.monotonic()
+        # people detected, then those followed from their last pose
         height, width = frame.image.shape[:2]
         moment = Moment(_seconds(frame), (frame.epoch, width, height))
         last = NOBODY if follower is None else follower.last_poses(moment)
@@ -493,7 +484,7 @@ def _run_networks(
         progress(frame)
     parts.flush()
     each_s = n_frames / max(time.monotonic() - started, 1e-6)
-    return _Speed(each_s if n_frames else None, lag_s)
+    return each_s if n_frames else None, lag_s
 
 
 def _follower(parts: Parts, *, follow: bool) -> Follower | None:
@@ -517,6 +508,7 @@ def _stop_later(camera: Camera, stop: threading.Event, duration_s: float | None)
 
 
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
+    # a row for each frame, (frames,), and one for each person, (people, …), frame after frame
     people = [seen.people for seen in frames]
     return {
         "number": np.array([seen.number for seen in frames], np.int64),

@@ -71,9 +71,9 @@ def detect_and_recover(
     lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
     rows = [row for row, poses in enumerate(lost) if len(poses)]
     if rows:
-        again = estimator.estimate(
-            [images[row] for row in rows], [_boxes(lost[row]) for row in rows]
-        )
+        regions = [_grown(lost[row].corners, REACH) for row in rows]
+        boxes = [Boxes(corners, np.zeros(len(corners), np.float32)) for corners in regions]
+        again = estimator.estimate([images[row] for row in rows], boxes)
         for row, people in zip(rows, again, strict=True):
             found[row] = join(found[row], _continued(people, lost[row], found[row]))
     return found
@@ -92,8 +92,7 @@ class Follower:
 
     def last_poses(self, moment: Moment) -> LastPoses:
         """The people to look for in a frame of this moment."""
-        known = self._recent(moment)
-        known = [one for one in known if one.detections >= FIRST_DETECTIONS]
+        known = [one for one in self._recent(moment) if one.detections >= FIRST_DETECTIONS]
         return _last_poses(known, moment.time_s)
 
     def update(self, moment: Moment, people: People) -> None:
@@ -118,6 +117,7 @@ class Follower:
         self._view = moment.view
 
     def _recent(self, moment: Moment) -> list[_Known]:
+        # nobody is in the same place after a new connection or another size
         if moment.view != self._view:
             return []
         return [one for one in self._known if 0 <= moment.time_s - one.seen_s <= PATIENCE_S]
@@ -182,6 +182,7 @@ def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
     """Boxes in which people may be by now."""
     if not known:
         return NOBODY
+    # boxes (N, 4) around the last poses, the larger the longer they were not seen
     unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
     corners = _grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
     return LastPoses(corners, np.array([one.diagonal for one in known], np.float32))
@@ -189,6 +190,7 @@ def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
 
 def _lost(last: LastPoses, people: People) -> LastPoses:
     """The people of whom no detected pose is a continuation."""
+    # the rows of `last` that no sure pose continues
     certain = people.select(people.certain(LEAST_CONFIDENCE))
     found = [at for at, _ in _pairs(last, extents(certain.keypoints))]
     return last.select(np.setdiff1d(np.arange(len(last)), found))
@@ -206,6 +208,7 @@ def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
         if not _is_among(pose, others):
             kept.append(row)
             others.append(pose)
+    # boxes like a detector's, with scores that continue tracks and start none
     people = candidates.select(np.array(sorted(kept), np.int64))
     corners = _grown(extents(people.keypoints), BOX_MARGIN)
     scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
@@ -217,6 +220,7 @@ def _is_among(pose: Float32s, others: Sequence[Float32s]) -> bool:
     """Tell if a pose `(V, 2)` shows the same person as one of the others."""
     if not others:
         return False
+    # overlap of the boxes and mean distance of the joints, (n,) each
     corners, poses = extents(pose[None]), np.stack(others)
     overlap = iou(corners, extents(poses))
     distance = np.linalg.norm(poses - pose, axis=2).mean(axis=1) / _diagonals(corners)[0]
@@ -232,19 +236,16 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
     growth = _diagonals(corners)[None] / last.diagonals[:, None]
     near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
+    # the nearest pairs altogether, then those of them that are near at all
     worth = np.where(near, 2 * FARTHEST - distance, 0)
     rows, columns = linear_sum_assignment(worth, maximize=True)
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     return [(row, column) for row, column in pairs if near[row, column]]
 
 
-def _boxes(last: LastPoses) -> Boxes:
-    """The boxes to look in."""
-    return Boxes(_grown(last.corners, REACH), np.zeros(len(last), np.float32))
-
-
 def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
     """Boxes with the same middles and larger sides, by one ratio or one for each."""
+    # a ratio for each box, (N, 1)
     ratios = np.broadcast_to(np.asarray(ratio, np.float32), len(corners))[:, None]
     middle, half = centres(corners), ratios * (corners[:, 2:] - corners[:, :2]) / 2
     return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
@@ -285,6 +286,7 @@ def _corrected(people: People, rows: Sequence[int], again: Sequence[People]) -> 
     """The people with the poses of a second look, as far as they are nobody else's."""
     if not rows:
         return people
+    # borrowed poses count for nothing until a second look finds their own
     keypoints, confidence = people.keypoints.copy(), people.confidence.copy()
     confidence[[*rows]] = 0
     for row, one in zip(rows, again, strict=True):

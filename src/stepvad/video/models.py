@@ -108,6 +108,7 @@ def model_file(model: str | Path, cards: tuple[ModelCard, ...] = CARDS) -> Path:
             f"{model}: expected a file or one of {', '.join(card.name for card in cards)}",
             hint="check the path",
         )
+    # fetched once, and checked every time: a damaged file must not pass for a network
     if not card.cached.is_file():
         _fetch(card, card.cached)
     _check(card, card.cached.read_bytes(), card.cached)

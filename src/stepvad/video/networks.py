@@ -23,7 +23,7 @@ from stepvad.model.engines import (
     openvino_graph,
     usable,
 )
-from stepvad.video.source import Image
+from stepvad.video.source import Image, opencv
 
 NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """Input and output format of a network: two kinds of person detector, two of pose network."""
@@ -73,6 +73,7 @@ def open_network(
 
     engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
     try:
+        # what the file says, then the simpler graph if there is one, then the engine
         model = onnx.load_model_from_string(path.read_bytes())
         network = _described(path, model)
         simpler = cleaned(model, network.kind()) if clean else None
@@ -113,6 +114,7 @@ class ImageNetwork:
         return results
 
     def _calls(self, stack: AnyArray) -> Iterator[AnyArray]:
+        # calls of the sizes that the engine knows, the largest first
         start, free = 0, self.input.shape[0] == 0
         for number in self.batches or ((max(len(stack), 1),) if free else (1,)):
             while len(stack) - start >= number:
@@ -121,6 +123,7 @@ class ImageNetwork:
 
     def kind(self) -> NetworkKind:
         """The kind of network, inferred from its inputs and outputs."""
+        # each kind is published with its own names or shapes of outputs
         names = [port.name for port in self.outputs]
         if names == ["simcc_x", "simcc_y"]:
             return "simcc"
@@ -146,6 +149,7 @@ class ImageNetwork:
 
     def size(self, otherwise: tuple[int, int]) -> tuple[int, int]:
         """Width and height of the input images; `otherwise` if they are dynamic in the graph."""
+        # channels last (N, H, W, 3) or first (N, 3, H, W)
         shape = self.input.shape
         height, width = shape[1:3] if shape[-1] == 3 else shape[2:4]
         return (width, height) if width and height else otherwise
@@ -210,6 +214,7 @@ def letterbox(image: Image, size: tuple[int, int]) -> tuple[Image, NDArray[np.fl
     Divide a point of the result by the scale to get the point of the original image.
     """
     height, width = image.shape[:2]
+    # the image at the top left, (H, W, 3), and grey for the rest
     fitted = _fitted(image, size)
     box = np.full((size[1], size[0], 3), FILL, np.uint8)
     box[: fitted[1], : fitted[0]] = _resize(image, fitted)
@@ -244,6 +249,7 @@ def region_around(box: NDArray[np.float32], image: Image, size: tuple[int, int])
     """
     height, width = image.shape[:2]
     left, top, right, bottom = np.clip(box, 0, [width, height, width, height]).astype(float)
+    # the smallest rectangle of this aspect that holds the box, made larger by the margin
     aspect = size[0] / size[1]
     tall = MARGIN * max(bottom - top, (right - left) / aspect, 1.0)
     wide = tall * aspect
@@ -257,6 +263,7 @@ def region_around(box: NDArray[np.float32], image: Image, size: tuple[int, int])
 
 def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
     """Crop a region and resize it to `size`; black beyond the image's border."""
+    # the part within the image, put on black where the region goes beyond it
     height, width = image.shape[:2]
     left, top = max(region.left, 0), max(region.top, 0)
     right = max(left, min(region.left + region.width, width))
@@ -272,6 +279,7 @@ def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
 
 def _described(path: Path, model: Any) -> ImageNetwork:
     """The inputs and outputs of a network that is not loaded yet."""
+    # older files list their weights among the inputs
     given = {tensor.name for tensor in model.graph.initializer}
     inputs = [_port(value) for value in model.graph.input if value.name not in given]
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
@@ -365,17 +373,9 @@ def _resize(image: Image, size: tuple[int, int]) -> Image:
 
     Averaging over other block sizes would be smoother still, but takes ten times as long.
     """
-    cv2 = _cv2()
+    cv2 = opencv("poses from video")
     height, width = image.shape[:2]
     while width >= 2 * size[0] and height >= 2 * size[1] and not (width % 2 or height % 2):
         width, height = width // 2, height // 2
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
-
-
-def _cv2() -> Any:
-    try:
-        import cv2
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("poses from video", "video") from error
-    return cv2

@@ -18,7 +18,7 @@ from stepvad.errors import DataError, Progress, Report, StepvadError, silent
 from stepvad.files import replacing
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.video.source import Footage, Image, pyav
+from stepvad.video.source import Footage, Image, opencv, pyav
 from stepvad.video.timeline import (
     ColourScale,
     ShownFrames,
@@ -28,7 +28,6 @@ from stepvad.video.timeline import (
     draw_box,
     draw_skeleton,
     ink_on,
-    opencv,
     paste,
     track_colours,
 )
@@ -83,25 +82,19 @@ def write(
             report(Progress("drawing", done, len(wanted)))
 
 
-@dataclass(frozen=True, slots=True)
-class Stills:
-    """Frames that are kept as pictures."""
-
-    highest: int = 0
-    """Moments of the highest scores."""
-    at: tuple[int, ...] = ()
-
-    def of(self, overlay: Overlay, frames: range, fps: float) -> list[int]:
-        """The frames to keep among those drawn, in order."""
-        for frame in self.at:
-            if frame not in frames:
-                raise StepvadError(
-                    f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
-                    hint="frames count from 0; --frames limits them",
-                )
-        scores = overlay.cast.highest()[frames.start : frames.stop]
-        moments = highest_moments(scores, self.highest, round(APART_S * fps))
-        return sorted({*(frames.start + moment for moment in moments), *self.at})
+def choose_stills(
+    overlay: Overlay, frames: range, fps: float, *, highest: int = 0, at: Sequence[int] = ()
+) -> list[int]:
+    """The frames to keep as pictures: those asked for, and the moments of the highest scores."""
+    for frame in at:
+        if frame not in frames:
+            raise StepvadError(
+                f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
+                hint="frames count from 0; --frames limits them",
+            )
+    scores = overlay.cast.highest()[frames.start : frames.stop]
+    moments = highest_moments(scores, highest, round(APART_S * fps))
+    return sorted({*(frames.start + moment for moment in moments), *at})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +153,14 @@ class Overlay:
 
     def draw(self, frame: int, image: Image | None = None, *, onto: Image | None = None) -> Image:
         """Draw a frame on its image or on black; `onto` is overwritten and returned if given."""
+        # the frame, its people, the highest scores in front
         picture = self.empty_picture() if onto is None else onto
         stage = picture[: self._size[1], : self._size[0]]
         stage[:] = 0 if image is None else image
         people = sorted(self.cast.people(frame), key=_by_score)
         for person in people:
             self._draw_figure(stage, person)
+        # numbers of the highest scores first: they have the best places
         taken: list[PixelBox] = []
         for person in reversed(people):
             if _scored(person):
@@ -228,6 +223,7 @@ class PeopleByFrame:
     def __init__(self, clip: Clip, scores: Scores) -> None:
         self._clip = clip
         self.skeleton = skeletons.modelled(clip.skeleton)
+        # a row for each pose, by frame: its track, its place there, and the window that it ends
         counts = [len(track) for track in clip.tracks]
         nothing = np.empty(0, np.int64)
         frame = np.concatenate([nothing, *(track.frames for track in clip.tracks)])
@@ -251,6 +247,7 @@ class PeopleByFrame:
         return best
 
     def _person(self, at: int) -> OverlayPerson:
+        # joints (V, 2) and confidence (V,) of one pose, in the model's skeleton
         track, row = self._clip.tracks[self._track[at]], slice(self._row[at], self._row[at] + 1)
         source = self._clip.skeleton
         joints = skeletons.convert(track.keypoints[row], source, self.skeleton)[0]
@@ -341,6 +338,7 @@ def check_video(clip: Clip, video: Footage, size: PixelSize) -> None:
             f"got {video.n_frames}",
             hint="give the video that the poses came from",
         )
+    # joints (n, 2) that are not guesses; a few may lie outside
     sure = [track.keypoints[track.confidence >= LEAST_CONFIDENCE] for track in clip.tracks]
     outside = sum(int(((joints < 0) | (joints > size)).any(axis=1).sum()) for joints in sure)
     if outside > OUTSIDE * sum(map(len, sure)):
@@ -363,6 +361,7 @@ def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int
 
     `scores` `(n_frames,)` may hold NaN. Returns fewer frames if there are no more.
     """
+    # the highest of those left, again and again, with the frames around it taken out
     left = np.where(np.isnan(scores), -np.inf, scores)
     moments: list[int] = []
     while len(moments) < n and len(left) and left.max() > -np.inf:
@@ -432,7 +431,7 @@ def check_encoder() -> None:
 
 def write_png(image: Image, path: Path) -> None:
     """Write an image as PNG, atomically."""
-    cv2 = opencv()
+    cv2 = opencv("overlay")
     _, encoded = cv2.imencode(".png", image[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
     with replacing(path) as temporary:
         temporary.write_bytes(encoded.tobytes())
@@ -451,6 +450,7 @@ def _reach(clip: Clip) -> tuple[float, float]:
 
 def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
     """Row of the window that ends at each pose, track by track; -1 if there is none."""
+    # windows in order of track and frame; each pose looks for its frame among those of its track
     windows = scores.windows
     order = np.lexsort((windows.frame, windows.track_id))
     track_id, frame = windows.track_id[order], windows.frame[order]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import MissingExtraError
 from stepvad.people import People
-from stepvad.video.source import Image
+from stepvad.video.source import Image, opencv
 
 LONGEST_SIDE = 480
 """Longer side of a drawing in pixels: walls and doors are seen, a face is a few dots."""
@@ -44,7 +42,8 @@ def draw_place(image: Image, people: People, least_confidence: float) -> bytes |
     """
     if people.certain(least_confidence).any():
         return None
-    cv2 = _cv2()
+    cv2 = opencv("drawings of a place")
+    # grey and blurred, so that edges (h, w) are of the place and not of its texture
     height, width = image.shape[:2]
     small = cv2.resize(image, drawing_size((width, height)), interpolation=cv2.INTER_AREA)
     grey = cv2.GaussianBlur(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), (0, 0), BLUR)
@@ -60,11 +59,3 @@ def _blank(edges: NDArray[np.bool_], corners: NDArray[np.float32]) -> None:
         rows = slice(max(int(top - margin), 0), max(math.ceil(bottom + margin), 0))
         columns = slice(max(int(left - margin), 0), max(math.ceil(right + margin), 0))
         edges[rows, columns] = False
-
-
-def _cv2() -> Any:
-    try:
-        import cv2
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("drawings of a place", "video") from error
-    return cv2

@@ -48,7 +48,12 @@ def clean_yolox(graph: Rewriting) -> onnx.ModelProto:
     heads = _yolox_heads(graph)
     size = [length.dim_value for length in graph.input.type.tensor_type.shape.dim][2:]
     first = _fold_focus(graph)
-    _check_sizeless(graph, heads)
+    # nothing between the first convolution and the heads may depend on the size of a picture
+    for node in graph.needed([head.output[0] for head in heads]):
+        scales = node.op_type == "Resize" and len(node.input) == 3
+        if node.op_type not in SIZELESS or (node.op_type == "Resize" and not scales):
+            raise UnknownGraphError(f"expected operators for any size, got {node.op_type}")
+    # six rows for each cell, and pictures as they are in front of the first convolution
     flat = [_only_person(graph, head) for head in heads]
     rows = graph.add("Transpose", graph.add("Concat", *flat, axis=2), perm=[0, 2, 1])
     first.input[0] = _pictures_in(graph)
@@ -75,6 +80,7 @@ def _yolox_heads(graph: Rewriting) -> list[onnx.NodeProto]:
 
 def _only_person(graph: Rewriting, head: onnx.NodeProto) -> str:
     """The first six channels of a grid `(N, 6, cells)`; the other classes are not computed."""
+    # a box, its objectness and the scores of 80 classes, of which the first is kept
     box, objectness, classes = expect(head.input, 3)
     for name, channels in ((box, 4), (graph.maker(objectness, "Sigmoid").input[0], 1)):
         if len(graph.value(graph.maker(name, "Conv").input[1])) != channels:
@@ -106,6 +112,7 @@ def _fold_focus(graph: Rewriting) -> onnx.NodeProto:
     has = attributes(conv)
     if has["pads"] != [1] * 4 or has["strides"] != [1, 1] or has["kernel_shape"] != [3, 3]:
         raise UnknownGraphError("expected a convolution of 3x3 with a border of 1")
+    # kernels (K, 12, 3, 3) over slices become kernels (K, 3, 6, 6) over pixels
     narrow = graph.value(conv.input[1])
     wide = np.zeros((len(narrow), 3, 6, 6), np.float32)
     for at, name in enumerate(join.input):
@@ -125,14 +132,6 @@ def _start(graph: Rewriting, node: onnx.NodeProto, axis: int) -> int:
     if axes != [axis] or step != [2] or start not in ([0], [1]) or end[0] < 1 << 30:
         raise UnknownGraphError("expected every other pixel")
     return int(start[0])
-
-
-def _check_sizeless(graph: Rewriting, heads: list[onnx.NodeProto]) -> None:
-    """Raise if a node between the first convolution and the heads depends on the picture's size."""
-    for node in graph.needed([head.output[0] for head in heads]):
-        scales = node.op_type == "Resize" and len(node.input) == 3
-        if node.op_type not in SIZELESS or (node.op_type == "Resize" and not scales):
-            raise UnknownGraphError(f"expected operators for any size, got {node.op_type}")
 
 
 def _pictures_in(graph: Rewriting) -> str:
@@ -230,7 +229,9 @@ def read_tail(graph: Rewriting) -> Tail:
         raise UnknownGraphError("expected the end of a MoveNet")
     gathers = [node for node in nodes if node.op_type == "GatherND"]
     maps = nodes[0].input[0], nodes[1].input[0], gathers[0].input[0], gathers[1].input[0]
-    heat, centre, regression, offset = (_channels_first(graph, name) for name in maps)
+    # the same maps before they are turned to channels last
+    turned = (graph.maker(name, "Transpose").input[0] for name in maps)
+    heat, centre, regression, offset = (graph.maker(name, "Conv").output[0] for name in turned)
     centred = [node for node in nodes if node.op_type == "Sub" and node.input[0] in graph.constants]
     rows, columns = (graph.value(node.input[0])[..., 0] for node in centred[:2])
     softened = graph.maker(nodes[32].input[1], "Add")
@@ -251,16 +252,19 @@ def add_tail(graph: Rewriting, tail: Tail) -> str:
     """Joints `(N, 1, 17, 3)` as y, x and confidence, from the maps of N people."""
     width = tail.weights.shape[1]
     centre = graph.add("Mul", graph.add("Sigmoid", tail.centre), graph.constant(tail.weights))
+    # the cell of each person's middle, and where the regression expects the joints from there
     middle = _highest(graph, _cells(graph, centre, 1))  # (N, 1, 1)
     every = graph.add("Expand", middle, graph.constant([1, 2 * JOINTS, 1]))
     regression = _cells(graph, tail.regression, 2 * JOINTS)
     moved = graph.add("GatherElements", regression, every, axis=2)
     moved = graph.add("Reshape", moved, graph.constant([0, JOINTS, 2]))
     expected = graph.add("Add", _place(graph, middle, width), moved)  # (N, 17, 2)
+    # the cell of each joint: hot, and near where it is expected
     heat = graph.add("Sigmoid", _cells(graph, tail.heat, JOINTS))
     near = graph.add("Div", heat, _distance(graph, expected, tail))
     best = _highest(graph, near)  # (N, 17, 1)
     confidence = graph.add("GatherElements", heat, best, axis=2)
+    # the offset within that cell, y and x
     within = graph.add("Reshape", tail.offset, graph.constant([0, JOINTS, 2, -1]))
     both = graph.add("Unsqueeze", best, graph.constant([2]))
     both = graph.add("Expand", both, graph.constant([1, JOINTS, 2, 1]))
@@ -270,11 +274,6 @@ def add_tail(graph: Rewriting, tail: Tail) -> str:
     places = graph.add("Mul", places, graph.constant(tail.scale))
     joints = graph.add("Concat", places, confidence, axis=2)
     return graph.add("Unsqueeze", joints, graph.constant([1]))
-
-
-def _channels_first(graph: Rewriting, name: str) -> str:
-    turned = graph.maker(name, "Transpose").input[0]
-    return graph.maker(turned, "Conv").output[0]
 
 
 def _cells(graph: Rewriting, maps: str, channels: int) -> str:
@@ -326,7 +325,9 @@ class Rewriting:
         self._made = 0
         for node in model.graph.node:
             if not self._fold(node):
-                self.nodes.append(_copy(node))
+                copy = onnx.NodeProto()
+                copy.CopyFrom(node)
+                self.nodes.append(copy)
 
     def maker(self, name: str, operator: str) -> onnx.NodeProto:
         """The node that computes a value; raises if it is another operator."""
@@ -391,6 +392,7 @@ class Rewriting:
 
     def needed(self, outputs: Iterable[str]) -> Iterator[onnx.NodeProto]:
         """Nodes on the way to the outputs, each after those it reads."""
+        # depth first: a node comes once all it reads is done
         makers = {name: node for node in self.nodes for name in node.output}
         done: set[str] = set()
         waiting = [makers[name] for name in outputs]
@@ -430,9 +432,3 @@ def expect(items: Sequence[Any], number: int) -> Sequence[Any]:
     if len(items) != number:
         raise UnknownGraphError(f"expected {number}, got {len(items)}")
     return items
-
-
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy

@@ -117,7 +117,10 @@ class VideoFile:
             rate = stream.average_rate or stream.guessed_rate
             self.fps = float(rate) if rate else None
             self.n_frames: int | None = stream.frames or None
-            self.duration_s = _duration_s(container, stream)
+            # by the header of the stream, or else of the file
+            whole = None if container.duration is None else container.duration / pyav().time_base
+            has_own = stream.duration is not None and stream.time_base
+            self.duration_s = float(stream.duration * stream.time_base) if has_own else whole
 
     @property
     def counts(self) -> DecodeStats:
@@ -128,6 +131,7 @@ class VideoFile:
         return f"VideoFile({str(self.path)!r}, fps={self.fps}, n_frames={self.n_frames})"
 
     def __iter__(self) -> Iterator[Frame]:
+        # counters of this pass alone: two iterations may overlap
         self._epoch += 1
         self._counts = counts = DecodeStats()
         return self._frames(self._epoch, counts)
@@ -142,6 +146,7 @@ class VideoFile:
         with _opened(self.path) as container:
             stream = video_stream(container, str(self.path))
             stream.thread_type = "AUTO"
+            # a packet completes any number of frames, and what does not decode leaves a gap
             for packet in _packets(container, stream, counts):
                 for pts, image in decoder.pictures(packet.decode):
                     number = counts.decoded - 1
@@ -194,6 +199,7 @@ class PictureFolder:
     def _frames(self, first: int, epoch: int, counts: DecodeStats) -> Iterator[Frame]:
         decoder = Decoder(counts)
         for number, file in enumerate(self._files[first:], first):
+            # the number is that of the file, whether or not those before it decoded
             decoded = counts.decoded
             for _, image in decoder.pictures(partial(_decode_picture, file)):
                 pts = number / (self.fps or PICTURE_RATE)
@@ -221,6 +227,7 @@ def at_rate(frames: Iterable[Frame], rate: float, fps: float | None = None) -> I
         seconds = frame.pts
         if seconds is None:
             seconds = frame.number / fps if fps else frame.wall
+        # another connection has its own clock: its first frame is the next of the new rate
         if frame.epoch != epoch:
             epoch, begin_s, first = frame.epoch, seconds, latest + 1
         number = first + math.floor((seconds - begin_s) * rate + EARLY)
@@ -278,6 +285,7 @@ class Decoder:
             image = frame.to_ndarray(format="rgb24")
         except self._errors:
             return None
+        # phones store pictures sideways, with a rotation in quarter turns
         quarters = round(getattr(frame, "rotation", 0) / 90) % 4
         if quarters:
             image = np.ascontiguousarray(np.rot90(image, quarters))
@@ -308,6 +316,7 @@ def picture_files(folder: Path) -> list[Path]:
             f"{'entry' if len(names) == 1 else 'entries'}",
             hint=FOLDER_HINT,
         )
+    # one name with the numbers left out: one series
     series = sorted({_DIGITS.sub("#", file.name) for file in files})
     if len(series) > 1:
         raise DataError(
@@ -376,6 +385,15 @@ def pyav() -> Any:
     return av
 
 
+def opencv(feature: str) -> Any:
+    """Import OpenCV, or raise an error that names the feature and the missing extra."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingExtraError(feature, "video") from error
+    return cv2
+
+
 def decoding_errors() -> tuple[type[Exception], ...]:
     """Exceptions that PyAV raises on broken media."""
     return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
@@ -403,13 +421,6 @@ def _packets(container: Any, stream: Any, counts: DecodeStats) -> Iterator[Any]:
         yield from container.demux(stream)
     except decoding_errors():
         counts.skipped += 1
-
-
-def _duration_s(container: Any, stream: Any) -> float | None:
-    """Duration according to the header, if it has one."""
-    if stream.duration is not None and stream.time_base:
-        return float(stream.duration * stream.time_base)
-    return None if container.duration is None else container.duration / pyav().time_base
 
 
 def _decode_picture(file: Path) -> list[Any]:

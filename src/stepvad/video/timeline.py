@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.errors import MissingExtraError
 from stepvad.model.scoring import WindowScores, true_runs
 from stepvad.poses import Track
-from stepvad.video.source import Image
+from stepvad.video.source import Image, opencv
 
 Colour = tuple[int, int, int]
 RAMP: tuple[Colour, ...] = ((96, 242, 200), (232, 205, 96), (255, 142, 48), (228, 26, 38))
@@ -89,6 +88,7 @@ class Timeline:
 
     def place(self, frame: ArrayLike, score: ArrayLike) -> NDArray[np.float64]:
         """Column and row of scores at frames, `(n, 2)`; scores beyond the limits are clipped."""
+        # shares of the width and the height, (n,) each
         frame, score = np.atleast_1d(frame), np.atleast_1d(score)
         along = (frame - self._frames[0]) / max(len(self._frames) - 1, 1)
         up = (np.clip(score, self._low, self._high) - self._low) / (self._high - self._low)
@@ -105,10 +105,12 @@ class Timeline:
 
     def draw(self, strip: Image, frame: int, spots: list[Spot]) -> None:
         """Draw the strip at a frame: past scores, future scores faded, cursor, current scores."""
-        cv2 = opencv()
+        # the past in full colour and the rest faded, both drawn once
+        cv2 = opencv("overlay")
         now = self.column(frame)
         strip[:, :now] = self._past[:, :now]
         strip[:, now:] = self._coming[:, now:]
+        # the cursor, and the current scores on it, the highest last
         wide = max(round(self._unit), 1)
         strip[self._top : self._bottom + 1, now : now + wide] = LIGHT
         for spot in sorted(spots, key=lambda spot: spot.score):
@@ -116,6 +118,7 @@ class Timeline:
             for ink, radius in ((DARK, 4.5), (self._colours[spot.track_id], 3.2)):
                 size = round(radius * self._unit * (1 << SUB))
                 cv2.circle(strip, centre, size, ink, -1, cv2.LINE_AA, SUB)
+        # the clock above the plot
         words = f"frame {frame}   {clock(frame * self._seconds, tenths=True)}"
         label = plate(words, self._text, PAPER, LIGHT)
         paste(strip, label, self._left - self._text // 4, round(6 * self._unit))
@@ -126,9 +129,14 @@ class Timeline:
         behind[:fine] = RULE
         right = self._right
         if abnormal is not None:
-            self._shade(abnormal)
+            for first, end in true_runs(abnormal):
+                if first < self._frames.stop and end > self._frames.start:
+                    left = max(self.column(first - 0.5), self._left)
+                    cut = min(self.column(end - 0.5), self._right)
+                    behind[self._top : self._bottom + 1, left : cut + 1] = TRUTH
             right = self._word("true anomaly", right, TRUTH, LIGHT) - self._text // 2
         self._word(self._name, right, PAPER, QUIET)
+        # lines at 0 and where red begins, each with its score beside the ramp
         for score, ink in ((0.0, QUIET), (self._scale.red, RED_TEXT)):
             row = self.row(score)
             behind[row : row + fine, self._left : self._right + 1] = RULE if score == 0 else ink
@@ -137,13 +145,6 @@ class Timeline:
             paste(behind, label, across, row - self._text // 2)
         self._draw_ramp()
         self._draw_times()
-
-    def _shade(self, abnormal: NDArray[np.bool_]) -> None:
-        for first, end in true_runs(abnormal):
-            if first < self._frames.stop and end > self._frames.start:
-                left = max(self.column(first - 0.5), self._left)
-                right = min(self.column(end - 0.5), self._right)
-                self._behind[self._top : self._bottom + 1, left : right + 1] = TRUTH
 
     def _word(self, text: str, right: int, paper: Colour, ink: Colour) -> int:
         """Draw text above the plot, right-aligned at `right`, cut to leave the left half free.
@@ -170,6 +171,7 @@ class Timeline:
 
     def _draw_times(self) -> None:
         """Draw time labels below the axis."""
+        # five moments, left out where a label would cover the one before
         frames, taken = self._frames, 0
         for place in np.linspace(frames[0], frames[-1], 5).round().astype(int).tolist():
             text = clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
@@ -181,7 +183,7 @@ class Timeline:
 
     def _with_lines(self, runs: list[ScoreRun], strength: float) -> Image:
         """The strip with the line of every track, its colour at the given strength."""
-        cv2 = opencv()
+        cv2 = opencv("overlay")
         strip = self._behind.copy()
         thick = max(round(1.4 * self._unit), 1)
         for track_id, frame, score in runs:
@@ -260,9 +262,10 @@ def track_colours(tracks: Sequence[Track]) -> dict[int, Colour]:
     """
     free_from = [-1] * len(TRACKS)
     chosen: dict[int, Colour] = {}
-    for track in sorted((track for track in tracks if len(track)), key=_begin):
+    # in order of their first frames; each colour with the frame from which it is free
+    for track in sorted(filter(len, tracks), key=lambda track: int(track.frames[0])):
         own = track.id % len(TRACKS)
-        if free_from[own] > _begin(track):
+        if free_from[own] > track.frames[0]:
             own = free_from.index(min(free_from))
         free_from[own] = int(track.frames[-1]) + 1
         chosen[track.id] = TRACKS[own]
@@ -284,7 +287,8 @@ def draw_skeleton(
     width: float,
 ) -> None:
     """Draw the bones and joints `(V, 2)` that are `seen`, `(V,)`, with a dark outline."""
-    cv2 = opencv()
+    cv2 = opencv("overlay")
+    # bones and joints twice: wide and dark, then in colour
     points = fixed(joints)
     lines = [points[[a, b]] for a, b in bones if seen[a] and seen[b]]
     dots = points[seen].tolist()
@@ -299,7 +303,7 @@ def draw_box(
     image: Image, corners: tuple[int, int, int, int], colour: Colour, width: float
 ) -> None:
     """Draw the rectangle (left, top, right, bottom) with a dark outline."""
-    cv2 = opencv()
+    cv2 = opencv("overlay")
     left, top, right, bottom = corners
     for ink, thick in ((DARK, width + 2), (colour, width)):
         cv2.rectangle(image, (left, top), (right, bottom), ink, max(round(thick), 1))
@@ -322,8 +326,9 @@ def plate(
 
     The leftmost `edge` pixels have the colour `owner`.
     """
-    cv2 = opencv()
+    cv2 = opencv("overlay")
     face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 33, max(round(height / 18), 1)
+    # as wide as the text with a margin, its base line from the height of a digit
     (wide, _), _ = cv2.getTextSize(text, face, scale, thick)
     (_, tall), _ = cv2.getTextSize("0", face, scale, thick)
     ground = np.full((height, edge + wide + height // 2, 3), paper, np.uint8)
@@ -336,19 +341,11 @@ def plate(
 def paste(image: Image, patch: Image, left: int, top: int) -> None:
     """Paste a patch onto an image, clipped to its borders."""
     high, wide = image.shape[:2]
+    # the part of the patch that lies on the image
     first_x, first_y = max(-left, 0), max(-top, 0)
     part = patch[first_y : max(high - top, 0), first_x : max(wide - left, 0)]
     x, y = left + first_x, top + first_y
     image[y : y + part.shape[0], x : x + part.shape[1]] = part
-
-
-def opencv() -> Any:
-    """Import OpenCV, or raise an error that names the missing extra."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise MissingExtraError("overlay", "video") from error
-    return cv2
 
 
 def fixed(points: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
@@ -357,12 +354,9 @@ def fixed(points: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
     return np.asarray(np.round(near * (1 << SUB)), np.int32)
 
 
-def _begin(track: Track) -> int:
-    return int(track.frames[0])
-
-
 def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[ScoreRun]:
     """Yield the tracks as runs of consecutive frames."""
+    # windows of the frames shown by track and frame, (n,), cut where a track or a run ends
     order = np.lexsort((windows.frame, windows.track_id))
     order = order[inside[order]]
     track_id, frame, score = windows.track_id[order], windows.frame[order], windows.A[order]

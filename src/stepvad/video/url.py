@@ -60,6 +60,7 @@ class Url:
         tls: CameraTls | None = None,
     ) -> None:
         self.tls = tls or CameraTls()
+        # ${NAME} from the environment, then credentials from a file, each checked as an address
         values = _named_values(text, os.environ if environment is None else environment)
         real = _expanded(text, values)
         parts = _checked(real)
@@ -67,7 +68,10 @@ class Url:
             real = _with_credentials(parts, _read_credentials(credentials))
             parts = _checked(real)
         self._real = real
-        self._secrets = _variants([*values.values(), *_secrets(parts)])
+        # secrets as written, percent-encoded and decoded, the longest first
+        secrets = [*values.values(), *_secrets(parts)]
+        forms = {form for s in secrets for form in (s, unquote(s), quote(s, safe=""), quote(s))}
+        self._secrets = tuple(sorted(forms - {""}, key=len, reverse=True))
         self._shown = self.redact(real)
 
     @property
@@ -77,7 +81,7 @@ class Url:
 
     @property
     def has_password(self) -> bool:
-        """Whether the URL has credentials, which are sent to a server that asks for them."""
+        """True if the URL has credentials, which are sent to a server that asks for them."""
         return "@" in urlsplit(self._real).netloc
 
     def reveal(self) -> str:
@@ -171,6 +175,7 @@ def check_server(av: Any, address: str, tls: CameraTls, timeout_s: float) -> Non
             socket.create_connection((host, port), timeout_s) as plain,
             context.wrap_socket(plain, server_hostname=host) as server,
         ):
+            # the certificate is good; where would a stream come from?
             if parts.scheme == "rtsps":
                 _refuse_redirect(parts, _status(server, _described(parts), deadline))
     except ssl.SSLCertVerificationError as error:
@@ -201,6 +206,7 @@ def _named_values(text: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 def _expanded(text: str, values: Mapping[str, str]) -> str:
     """Substitute the variables, percent-encoded where they are credentials."""
+    # credentials stand between the scheme and the last @
     start, end = text.find("://") + 3, text.rfind("@")
     separate = ":" in text[start:end]  # ${USER}:${PASSWORD}, not ${USER_AND_PASSWORD}
 
@@ -255,6 +261,7 @@ def _with_credentials(parts: SplitResult, userinfo: str) -> str:
 
 def _secrets(parts: SplitResult) -> list[str]:
     """Secrets to hide: the password, the user name with it, and secret query parameters."""
+    # as written, and as HTTP sends them
     userinfo = parts.netloc.rpartition("@")[0]
     user, _, password = userinfo.partition(":")
     found = [userinfo, password]
@@ -262,12 +269,6 @@ def _secrets(parts: SplitResult) -> list[str]:
     names = re.compile(SECRET_NAME, re.IGNORECASE)
     found += [value for name, value in parse_qsl(parts.query) if names.search(name)]
     return found if userinfo else found[3:]
-
-
-def _variants(secrets: list[str]) -> tuple[str, ...]:
-    """Secrets as written, percent-encoded and decoded, longest first."""
-    forms = {form for s in secrets for form in (s, unquote(s), quote(s, safe=""), quote(s))}
-    return tuple(sorted(forms - {""}, key=len, reverse=True))
 
 
 def _check_build(av: Any) -> None:
@@ -295,6 +296,7 @@ def _described(parts: SplitResult) -> bytes:
 
 def _status(server: ssl.SSLSocket, request: bytes, deadline: float) -> str:
     """Send a request and return the status line of the response."""
+    # bytes up to the end of the first line, however slowly they come
     server.sendall(request)
     answer = b""
     while b"\n" not in answer and len(answer) < LONGEST_LINE:
