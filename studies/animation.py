@@ -19,11 +19,12 @@ from matplotlib import get_data_path
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from stepvad import Clip, Detector, Scores, Skeleton, read_clip
+from stepvad import Clip, Detector, Skeleton, read_clip
 from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.events.rules import Rules, changes_of
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
+from stepvad.model.scoring import Scores
 from stepvad.site.intake import demo
 from stepvad.video.timeline import Colour, ColourScale, mixed
 

@@ -27,8 +27,9 @@ from stepvad.errors import Report
 from stepvad.evaluation import CustomMethod, Dataset, MethodResult, compare, open_dataset
 from stepvad.evaluation.protocol import FrameView
 from stepvad.model import footage
-from stepvad.model.footage import BATCH, Footage
+from stepvad.model.footage import Footage
 from stepvad.model.pcspace import Moments, PCSpace
+from stepvad.model.scoring import BATCH
 from stepvad.model.training import flushed
 from stepvad.poses import Clip
 from studies import fits

@@ -28,7 +28,7 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.windows.body import place
 from stepvad.windows.runs import cut
-from stepvad.windows.values import CompletedWindows, Windows
+from stepvad.windows.views import CompletedWindows, Windows
 
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 from studies.limbs import Moved, move_limb

@@ -44,7 +44,7 @@ from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.site.intake import demo
 from stepvad.windows.live import WindowAssembler
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from studies.figures import cpu_s
 from studies.simulated import fleet as simulated_fleet
 from studies.simulated import stages

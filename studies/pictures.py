@@ -36,8 +36,9 @@ from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.protocol import ScoredClip
 from stepvad.formats import file_stem
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.footage import BATCH, Footage
+from stepvad.model.footage import Footage
 from stepvad.model.pcspace import Moments, PCSpace
+from stepvad.model.scoring import BATCH
 from stepvad.poses import Clip, Track
 from stepvad.report.plots import draw_timeline
 from stepvad.skeletons import Skeleton

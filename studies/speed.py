@@ -33,15 +33,13 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from stepvad.cli.terminal import print_table, progress_bars
-from stepvad.config import Config
+from stepvad.config import Config, Engine
 from stepvad.detector import Detector
 from stepvad.errors import Progress, Report, StepvadError, silent
 from stepvad.evaluation.walkers import make_clips
 from stepvad.files import replacing, temporary_directory
-from stepvad.model.engines import Engine, available, import_onnxruntime, import_openvino
-from stepvad.model.folded import Folded
-from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.model.views import View
+from stepvad.model.engines import Folded, available, import_onnxruntime, import_openvino
+from stepvad.model.scoring import View, anomaly_score, standardise_energies
 from stepvad.report import plots
 from stepvad.windows.body import standardise
 from stepvad.windows.runs import cut
@@ -379,7 +377,7 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
 
 def products_model(folded: Folded) -> bytes:
     """Only the large products of the network: an upper bound on the speed of an engine."""
-    from stepvad.model.graph import Graph
+    from stepvad.model.engines import Graph
 
     graph = Graph()
     rows = "rows"

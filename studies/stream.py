@@ -22,7 +22,7 @@ from stepvad import Config, Detector, Stream, update_all
 from stepvad.evaluation.walkers import make_clips
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from studies.figures import resident_mb
 
 FRAMES = 400

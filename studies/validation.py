@@ -25,8 +25,9 @@ from stepvad.errors import Progress
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.experiment import RATED_EVERY, validation_auroc
 from stepvad.evaluation.protocol import frame_scores, score_clips
-from stepvad.model.footage import BATCH, Footage
+from stepvad.model.footage import Footage
 from stepvad.model.pcspace import Moments
+from stepvad.model.scoring import BATCH
 from stepvad.windows.views import ViewSettings
 
 

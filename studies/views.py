@@ -46,9 +46,8 @@ from stepvad.evaluation.runs import ExperimentRun, data_changed, digest_of, read
 from stepvad.evaluation.trivial import TITLES, BodyWindows, Places, Trivial, with_scores
 from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.footage import BATCH, hold_out
-from stepvad.model.scoring import Scores
-from stepvad.model.views import View
+from stepvad.model.footage import hold_out
+from stepvad.model.scoring import BATCH, Scores, View
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut_in_pieces
 from studies import fits

@@ -27,7 +27,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
 from stepvad.site.intake import demo
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from tests.browser import _started, blank, chromium
 
 DURATIONS = Path(__file__).with_name("durations.json")

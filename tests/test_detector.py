@@ -13,7 +13,7 @@ from stepvad import Clip, Config, Detector, Track
 from stepvad.config import Compute, Reference, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.folded import weight_shapes
+from stepvad.model.engines import weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import STEP18, Skeleton, of_size
 from stepvad.windows.runs import cut

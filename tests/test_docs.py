@@ -27,9 +27,9 @@ from stepvad import Clip, Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
 from stepvad.cli import app
 from stepvad.evaluation import baselines, walkers
-from stepvad.model.folded import weight_shapes
+from stepvad.model.engines import weight_shapes
 from stepvad.model.modelfile import NETWORK, Origin, sha256
-from stepvad.model.views import Model, Surprise
+from stepvad.model.scoring import Model, Surprise
 from stepvad.site.intake import demo
 from stepvad.site.settings.file import load
 from stepvad.skeletons import COCO17, MEDIAPIPE33, STEP18

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad import Clip, Config, Detector, Pose, Stream, Track, WindowScores
+from stepvad import Clip, Config, Detector, Pose, Stream, Track
 from stepvad.config import Reference
 from stepvad.errors import ConfigError, DataError
+from stepvad.model.scoring import WindowScores
 from stepvad.skeletons import COCO17, of_size
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 
 V = 5
 

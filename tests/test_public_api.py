@@ -21,6 +21,7 @@ PUBLIC = [
     "MissingExtraError",
     "ModelFileError",
     "Pose",
+    "Reference",
     "Rules",
     "Scores",
     "Skeleton",

@@ -35,8 +35,8 @@ from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
-from stepvad.windows import sampling
-from stepvad.windows.sampling import at_rate
+from stepvad.windows import runs
+from stepvad.windows.runs import at_rate
 from tests.conftest import Command
 from tests.tracks import with_config
 
@@ -58,7 +58,7 @@ def slow_file(slow_model: Detector, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet() -> None:
-    sampling._ratio.cache_clear()
+    runs._ratio.cache_clear()
 
 
 def test_the_file_knows_the_rate(slow_model: Detector, slow_file: Path) -> None:

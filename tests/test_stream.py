@@ -20,8 +20,7 @@ from stepvad.skeletons import STEP18, of_size
 from stepvad.stream import Stream, update_all, update_each
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import that_cuts
 
 V = 3

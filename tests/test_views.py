@@ -21,7 +21,7 @@ from stepvad.events.drift import score_with_stats
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
-from stepvad.model.views import Surprise, SurpriseByAge
+from stepvad.model.scoring import Surprise, SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
 from stepvad.windows.live import WindowAssembler

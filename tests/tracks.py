@@ -14,8 +14,7 @@ from stepvad.detector import Detector
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton, of_size
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 Floats = NDArray[np.float32]
 

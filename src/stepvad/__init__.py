@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.config import Compute, Config
+    from stepvad.config import Compute, Config, Reference
     from stepvad.detector import Detector
     from stepvad.errors import (
         ConfigError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stepvad.skeletons import Skeleton
     from stepvad.stream import Stream, update_all
     from stepvad.tracker import Tracker
-    from stepvad.windows.values import Windows
+    from stepvad.windows.views import Windows
 
 __version__: str
 
@@ -47,6 +47,7 @@ _HOME = {
     "MissingExtraError": "errors",
     "ModelFileError": "errors",
     "Pose": "poses",
+    "Reference": "config",
     "Rules": "events.rules",
     "Scores": "model.scoring",
     "Skeleton": "skeletons",
@@ -82,6 +83,7 @@ __all__ = [
     "MissingExtraError",
     "ModelFileError",
     "Pose",
+    "Reference",
     "Rules",
     "Scores",
     "Skeleton",

@@ -14,27 +14,24 @@ from numpy.typing import NDArray
 from stepvad.config import Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
 from stepvad.model import modelfile
-from stepvad.model.engines import EngineNetwork, choose
-from stepvad.model.folded import Weights, fold
-from stepvad.model.footage import (
-    BATCH,
-    Footage,
-    Projected,
-    fit_space,
-    hold_out,
-    resolve,
-    score_clip,
-)
+from stepvad.model.engines import EngineNetwork, Weights, choose, fold
+from stepvad.model.footage import Footage, Projected, fit_space, hold_out, resolve
 from stepvad.model.modelfile import QUANTILES, SMALLEST, Origin
 from stepvad.model.pcspace import Moments
-from stepvad.model.scoring import Scores, WindowScores
-from stepvad.model.views import Model, SurpriseByAge, View
+from stepvad.model.scoring import (
+    BATCH,
+    Model,
+    Scores,
+    SurpriseByAge,
+    View,
+    WindowScores,
+    score_clip,
+)
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import measure_noise
 from stepvad.windows.runs import cut_in_pieces
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings, amounts, n_columns
+from stepvad.windows.views import ViewSettings, Windows, amounts, n_columns
 
 if TYPE_CHECKING:
     from stepvad.model.export import Parity

@@ -12,11 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from stepvad import skeletons
 from stepvad.config import Config
 from stepvad.errors import MissingExtraError, silent
-from stepvad.model.folded import fold
-from stepvad.model.footage import BATCH
+from stepvad.model.engines import fold
 from stepvad.model.modelfile import SMALLEST
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.model.scoring import anomaly_score, standardise_energies
+from stepvad.model.scoring import BATCH, anomaly_score, standardise_energies
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut
 from stepvad.windows.views import ViewSettings

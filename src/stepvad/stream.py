@@ -13,7 +13,7 @@ from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.body import Repairs, prepare
 from stepvad.windows.live import WindowAssembler
-from stepvad.windows.values import CompletedWindows, Windows
+from stepvad.windows.views import CompletedWindows, Windows
 
 
 class Stream:

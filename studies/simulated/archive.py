@@ -17,10 +17,10 @@ from stepvad import executors
 from stepvad.config import Config
 from stepvad.evaluation.datasets import BOX_FILE, read_boxes
 from stepvad.formats import read_clips, write_clip
-from stepvad.model.folded import fold, weight_shapes
+from stepvad.model.engines import fold, weight_shapes
 from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.model.views import Model, View
+from stepvad.model.scoring import Model, View
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
 from stepvad.windows.body import Repairs

@@ -8,10 +8,10 @@ import numpy as np
 
 from stepvad import Config
 from stepvad.formats import write_clip
-from stepvad.model.folded import weight_shapes
+from stepvad.model.engines import weight_shapes
 from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.views import Model, View
+from stepvad.model.scoring import Model, View
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows.body import Repairs

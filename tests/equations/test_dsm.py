@@ -17,7 +17,7 @@ from stepvad.config import Config, Reference
 from stepvad.errors import silent
 from stepvad.model import dsm
 from stepvad.model.energy import Energy
-from stepvad.model.folded import fold
+from stepvad.model.engines import fold
 from stepvad.model.training import TrainingSet, train
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stepvad.config import Config, Network, Reference
 from stepvad.errors import silent
 from stepvad.model.energy import Block, Energy
-from stepvad.model.folded import ROWS, fold, gelu, weight_shapes
+from stepvad.model.engines import ROWS, fold, gelu, weight_shapes
 from stepvad.model.training import TrainingSet, to_numpy, train
 
 SMALL = Config(K=5, width=16, blocks=3, sigma_width=8)

@@ -29,8 +29,7 @@ from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 METHODS: tuple[Method, ...] = get_args(Method)
 TINY = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=3)

@@ -31,12 +31,10 @@ from stepvad.evaluation.runs import SweepPlace, SweepTask, digest_of, run_fit, s
 from stepvad.evaluation.walkers import make, write_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import training
-from stepvad.model.footage import score_clip
-from stepvad.model.scoring import WindowScores
+from stepvad.model.scoring import WindowScores, score_clip
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import Skeleton
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 DISTANCE = Experiment(method="mahalanobis", config=TINY)

@@ -16,10 +16,9 @@ from stepvad.evaluation.baselines import Fitted
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.experiment import Experiment, Jittered
 from stepvad.evaluation.protocol import Scorer
-from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import Scores, WindowScores, score_clip
 from stepvad.poses import Clip, Track
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from studies.mocap import bodies
 from studies.mocap.cameras import PinholeCamera
 from studies.mocap.dataset import Size, make

@@ -27,7 +27,7 @@ from stepvad.poses import Clip, Pose, Track
 from stepvad.site.scoring import Watcher
 from stepvad.stream import update_all
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 
 WALL0 = 1_700_000_000.0
 SIZE = (1280, 720)

@@ -18,7 +18,7 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18
 from stepvad.windows.runs import WindowIndex, cut
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from tests.tracks import with_config
 
 

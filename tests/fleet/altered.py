@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stepvad.fleet.worker.owned_shard import OwnedShard
     from stepvad.fleet.worker.worker import Worker
     from stepvad.model.scoring import WindowScores
-    from stepvad.windows.values import Windows
+    from stepvad.windows.views import Windows
 
 
 def record(path: str, slow_ms: str = "0") -> None:

@@ -33,7 +33,7 @@ from stepvad.fleet.worker.outgoing import WORKER
 from stepvad.site.intake import demo
 from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from tests.fleet.fleets import RATE, THRESHOLD, Heard, Player, Script, WorkerProcess, settled
 from tests.fleet.servers import Broker, bus_settings
 from tests.site.records import record

@@ -40,7 +40,7 @@ from stepvad.skeletons import (
     WHOLEBODY133,
     Skeleton,
 )
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.results import assert_same, digests, quiet
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepvad
-from stepvad import Clip, Detector, Scores, Skeleton, Track
+from stepvad import Clip, Detector, Skeleton, Track
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.tables import (
     SCORE_COLUMNS,
@@ -22,6 +22,7 @@ from stepvad.formats.tables import (
     scores_from_table,
     scores_to_table,
 )
+from stepvad.model.scoring import Scores
 
 
 def a_track(number: int, frames: list[int], V: int = 17) -> Track:

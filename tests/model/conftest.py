@@ -14,8 +14,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows.runs import cut
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 QUICK = replace(Config.short(), K=24, width=128, sigma_width=32, max_steps=60)
 KINDS = {

@@ -22,9 +22,8 @@ from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.model import engines
-from stepvad.model.engines import ENGINES, choose, import_openvino, threads_of, usable
-from stepvad.model.folded import ROWS
-from stepvad.windows.values import Windows
+from stepvad.model.engines import ENGINES, ROWS, choose, import_openvino, threads_of, usable
+from stepvad.windows.views import Windows
 
 HERE = [engine for engine in ENGINES if usable(engine)]
 FLOAT32 = [engine for engine in HERE if "-" not in engine]
@@ -139,10 +138,10 @@ def test_a_trained_network_has_no_denormals_when_it_scores(
         seen.append(gelu(a))
         return seen[-1]
 
-    from stepvad.model import folded
+    from stepvad.model import engines
 
-    gelu = folded.gelu
-    monkeypatch.setattr(folded, "gelu", recording)
+    gelu = engines.gelu
+    monkeypatch.setattr(engines, "gelu", recording)
     trained().score_windows(test_windows)
     values = np.abs(np.concatenate([part.ravel() for part in seen]))
     assert (values == 0).any()  # far to the left GELU is nothing

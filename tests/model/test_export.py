@@ -25,7 +25,7 @@ from stepvad.model.export import probes
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows.body import standardise
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 from tests.pages import ROOT
 from tests.tracks import with_config
 

@@ -14,7 +14,7 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, ModelFileError, Progress
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import footage, training
-from stepvad.model.folded import weight_shapes
+from stepvad.model.engines import weight_shapes
 from stepvad.model.footage import KEPT_BYTES, Footage, Projected, fit_space, resolve
 from stepvad.model.modelfile import space_tensors
 from stepvad.model.pcspace import PCSpace

@@ -38,8 +38,8 @@ from stepvad.model.modelfile import (
     space_tensors,
     write_tensors,
 )
+from stepvad.model.scoring import View
 from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
-from stepvad.model.views import View
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
 from stepvad.skeletons import of_size

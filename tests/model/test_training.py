@@ -24,7 +24,7 @@ from stepvad.errors import ConfigError, ModelFileError, Progress, Report, Stepva
 from stepvad.evaluation.baselines import variant
 from stepvad.model import dsm, modelfile, training
 from stepvad.model.energy import Energy
-from stepvad.model.folded import Weights
+from stepvad.model.engines import Weights
 from stepvad.model.training import (
     TrainingBatch,
     TrainingCheckpoint,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from stepvad import Scores, WindowScores
 from stepvad.errors import MissingExtraError
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.report import plots
 from stepvad.report.plots import draw_timeline
 from stepvad.windows.body import Repairs

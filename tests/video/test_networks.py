@@ -8,12 +8,12 @@ import pytest
 from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.model.engines import (
+    Graph,
     import_onnxruntime,
     import_openvino,
     onnxruntime_graph,
     openvino_by_shape,
 )
-from stepvad.model.graph import Graph
 from stepvad.video import networks as poses
 from stepvad.video.networks import PROVIDERS, PoseEngine, choose_engine
 

@@ -32,8 +32,7 @@ from stepvad.windows.body import (
 )
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import clip_runs, cut
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import all_windows, clip_of, config, floats, random_track, with_config
 from tests.windows.test_sampling import V
 from tests.windows.test_views import crossing

@@ -16,8 +16,7 @@ from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows.live import WindowAssembler
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import with_config
 
 Row = tuple[int, int, int, bytes, float, float, int]

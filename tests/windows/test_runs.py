@@ -28,8 +28,7 @@ from stepvad.windows.runs import (
     in_pieces,
     runs_of,
 )
-from stepvad.windows.values import CompletedWindows, Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import CompletedWindows, ViewSettings, Windows
 from tests.tracks import all_windows, clip_of, config, floats, random_track
 
 

@@ -16,12 +16,10 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
-from stepvad.windows import Sampling, sampling
+from stepvad.windows import runs
 from stepvad.windows.live import WindowAssembler
-from stepvad.windows.runs import cut
-from stepvad.windows.sampling import at_rate, rate_note
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.runs import Sampling, at_rate, cut, rate_note
+from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import that_cuts
 
 V = 3
@@ -35,9 +33,9 @@ def by_clock(T: int) -> Config:
 
 @pytest.fixture(autouse=True)
 def nothing_logged_yet() -> Iterator[None]:
-    sampling._ratio.cache_clear()
+    runs._ratio.cache_clear()
     yield
-    sampling._ratio.cache_clear()
+    runs._ratio.cache_clear()
 
 
 def wandering(n: int, seed: int = 0, *, fps: float | None = 10.0, missed: float = 0.0) -> Clip:

@@ -16,11 +16,10 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
-from stepvad.windows import Sampling, runs
+from stepvad.windows import runs
 from stepvad.windows.live import WindowAssembler
-from stepvad.windows.runs import cut, cut_in_pieces
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.runs import Sampling, cut, cut_in_pieces
+from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import several, that_cuts
 
 V = 3

@@ -17,8 +17,7 @@ from stepvad.stream import Stream
 from stepvad.windows import runs
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut, cut_in_pieces
-from stepvad.windows.values import Windows
-from stepvad.windows.views import Pace, ViewSettings
+from stepvad.windows.views import Pace, ViewSettings, Windows
 from tests.tracks import several, that_cuts
 from tests.windows.test_sampling import V, wandering
 

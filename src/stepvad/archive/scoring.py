@@ -38,13 +38,11 @@ from stepvad.formats import tracks
 from stepvad.formats.reading import located
 from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
-from stepvad.model.footage import BATCH
+from stepvad.model.scoring import BATCH
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 from stepvad.site.service import limited_memory
-from stepvad.windows import Sampling
 from stepvad.windows.body import Repairs
-from stepvad.windows.runs import WindowIndex, in_pieces, runs_of
-from stepvad.windows.sampling import is_resampled, rate_note
+from stepvad.windows.runs import Sampling, WindowIndex, in_pieces, is_resampled, rate_note, runs_of
 
 MEGABYTE = 1_000_000
 

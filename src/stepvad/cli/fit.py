@@ -201,7 +201,7 @@ def _refuse_idle(
 def _marked_clips(before: stepvad.Detector, model: Path, report: Report) -> Iterator[stepvad.Clip]:
     """Clips of events that were marked as normal, repeated often enough to matter."""
     from stepvad.events import marks
-    from stepvad.windows.sampling import at_rate
+    from stepvad.windows.runs import at_rate
 
     directory = marks.normal_set_path(model)
     if not directory.is_dir():

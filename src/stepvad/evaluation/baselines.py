@@ -14,14 +14,13 @@ from stepvad.config import Config, DistanceMethod, Method, Network, Projection
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.model import modelfile
-from stepvad.model.footage import Footage, fit_space, resolve, score_clip
+from stepvad.model.footage import Footage, fit_space, resolve
 from stepvad.model.modelfile import Origin, check_tensor
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.scoring import Scores, WindowScores, anomaly_score
+from stepvad.model.scoring import Scores, WindowScores, anomaly_score, score_clip
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 __all__ = [
     "DistanceDetector",

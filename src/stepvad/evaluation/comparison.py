@@ -21,11 +21,9 @@ from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.metrics import FrameScores, Interval, Spread, over_seeds, resample
 from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName
 from stepvad.evaluation.trivial import TITLES
-from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import Scores, WindowScores, score_clip
 from stepvad.poses import Clip
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 if TYPE_CHECKING:
     from stepvad.evaluation.runs import SweepPlace

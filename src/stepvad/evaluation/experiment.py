@@ -26,11 +26,9 @@ from stepvad.evaluation.baselines import Fitted, is_distance
 from stepvad.evaluation.datasets import Dataset, clip_digest, open_dataset
 from stepvad.evaluation.protocol import frame_scores, score_clips
 from stepvad.model.engines import choose
-from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import Scores, WindowScores, score_clip
 from stepvad.poses import Clip, Track
-from stepvad.windows.values import Windows
-from stepvad.windows.views import ViewSettings
+from stepvad.windows.views import ViewSettings, Windows
 
 logger = logging.getLogger(__name__)
 RATED_EVERY = 4

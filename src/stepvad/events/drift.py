@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, silent
-from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import Scores, WindowScores, score_clip
 from stepvad.poses import Clip
-from stepvad.windows.values import Windows
+from stepvad.windows.views import Windows
 
 BLOCK_S = 30.0
 """Footage is compared in blocks of this many seconds: windows of one person are too similar."""

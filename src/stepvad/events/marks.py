@@ -22,7 +22,7 @@ from stepvad.formats import file_stem, write_clip
 from stepvad.formats.reading import MAX_LABEL_BYTES, read_bytes
 from stepvad.model.scoring import Scores
 from stepvad.poses import MAX_FPS, Clip
-from stepvad.windows import Sampling
+from stepvad.windows.runs import Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,7 @@ from stepvad.explain.words import Finding
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton, part_for
-from stepvad.windows import Sampling
-from stepvad.windows.runs import WindowIndex, cut
+from stepvad.windows.runs import Sampling, WindowIndex, cut
 
 Place = tuple[int, int]
 """A window: its track, and the last frame it covers."""

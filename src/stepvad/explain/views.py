@@ -17,10 +17,9 @@ from stepvad.explain.explanation import Attribution, Explanation, ViewShare, att
 from stepvad.explain.words import MENTIONED, MOST_PARTS, Finding, ViewedNumbers, rank
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Sampling
 from stepvad.windows.body import place
-from stepvad.windows.values import Windows
-from stepvad.windows.views import MEANINGS, numbers, view_shape
+from stepvad.windows.runs import Sampling
+from stepvad.windows.views import MEANINGS, Windows, numbers, view_shape
 
 MENTIONED_VIEW = 0.15
 """Smallest share of the score for a kind of view to be mentioned; the first always is."""

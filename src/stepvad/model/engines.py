@@ -1,4 +1,7 @@
-"""The folded network on numpy, ONNX Runtime or OpenVINO, whichever is installed (Supp. C)."""
+"""The energy model for scoring: σ is known, so its branches are constants (Fig. 3).
+
+The folded network runs in numpy, or as a graph on ONNX Runtime or OpenVINO (Supp. C).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,307 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erf
 
 from stepvad import executors
-from stepvad.config import Engine, Runtime
+from stepvad.config import Config, Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
-from stepvad.model.folded import Blocks, Energies, Float32Array, Folded
+
+LAYER_NORM_EPSILON = 1e-5
+"""Added to the variance by LayerNorm."""
+ROWS = 128
+"""Windows per batch: more would not fit the caches, fewer would make the products too small."""
+
+Weights = Mapping[str, NDArray[np.float32]]
+Float32Array = NDArray[np.float32]
+Float = TypeVar("Float", np.float32, np.float64)
+Blocks = Callable[[Sequence[Float32Array]], Float32Array]
+"""The signature of `Folded.blocks`, which a faster engine may replace."""
+Energies = Callable[[Float32Array], Float32Array]
+"""π(x) `(N, K)` to f_θ(π(x), σ_i) `(N, L)`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """f_θ(·, σ_i) for all L scales at once.
+
+    A hidden state is h = s + C, where the constant C per scale sums the contributions of σ. Only s
+    is computed; C is folded into the biases. There is no activation between the input layer and
+    block 1, so both are one product with π(x).
+    """
+
+    W_1z: Float32Array
+    """Block 1's linear map after the input layer, `(width, K)`."""
+    W_z: Float32Array | None
+    """Columns of the input layer for π(x), `(width, K)`; None for a plain MLP, without skips."""
+    W: Float32Array
+    """Linear maps of the blocks after the first, `(blocks - 1, width, width)`."""
+    b: Float32Array
+    """Biases of the linear map of every block, `(blocks, L, width)`."""
+    head: Float32Array
+    """Head weights `(width,)`."""
+    constant: NDArray[np.float64]
+    """Constants added after the head, `(L,)`."""
+
+    @property
+    def L(self) -> int:
+        """Number of noise scales."""
+        return len(self.constant)
+
+    @property
+    def work(self) -> int:
+        """Multiplications per window: the entry once, then blocks and head at every scale."""
+        entry = self.W_1z.size + (0 if self.W_z is None else self.W_z.size)
+        return entry + self.L * (self.W.size + self.head.size)
+
+    def energies(self, pi_x: Float32Array, blocks: Blocks | None = None) -> Float32Array:
+        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` replaces `self.blocks`."""
+        run = blocks or self.blocks
+        parts = [run(self.entry(pi_x[i : i + ROWS])) for i in range(0, len(pi_x), ROWS)]
+        together = np.concatenate([np.empty((0, self.L), np.float32), *parts])
+        return (together + self.constant).astype(np.float32)
+
+    def entry(self, pi_x: Float32Array) -> list[Float32Array]:
+        """Block 1's linear map and, unless the MLP is plain, the input layer, each `(N, width)`."""
+        return [pi_x @ W.T for W in (self.W_1z, self.W_z) if W is not None]
+
+    def blocks(self, entry: Sequence[Float32Array]) -> Float32Array:
+        """All blocks and the head, `(N, L)`."""
+        a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
+        s = gelu(a + self.b[0])  # (N, L, width)
+        for h in skip:
+            s = h + s
+        for W, b in zip(self.W, self.b[1:], strict=True):
+            y = gelu((_rows(s) @ W.T).reshape(s.shape) + b)
+            s = s + y if skip else y
+        return (_rows(s) @ self.head).reshape(s.shape[:2])
+
+    def slopes(
+        self, pi_x: Float32Array, scale: NDArray[np.int64]
+    ) -> tuple[Float32Array, Float32Array]:
+        """f_θ(z, σ) `(N,)` and ∇_z f_θ(z, σ) `(N, K)` at points `(N, K)`, each at its own scale.
+
+        With a_i the input of GELU in block i and g = ∂f/∂s, each block turns g into
+        g + W_iᵀ (g ⊙ GELU'(a_i)), or into the second term alone in a plain MLP.
+        """
+        parts = [
+            self._slopes(pi_x[i : i + ROWS], scale[i : i + ROWS]) for i in range(0, len(pi_x), ROWS)
+        ]
+        f = np.concatenate([np.empty(0, np.float32), *(part[0] for part in parts)])
+        grad_f = np.concatenate([np.empty((0, pi_x.shape[1]), np.float32), *(p[1] for p in parts)])
+        return f, grad_f
+
+    def _slopes(
+        self, pi_x: Float32Array, scale: NDArray[np.int64]
+    ) -> tuple[Float32Array, Float32Array]:
+        a, *skip = self.entry(pi_x)
+        s, inner = gelu_and_slope(a + self.b[0, scale])
+        slopes = [inner]
+        for h in skip:
+            s = h + s
+        for W, b in zip(self.W, self.b[1:], strict=True):
+            y, inner = gelu_and_slope(s @ W.T + b[scale])
+            s = s + y if skip else y
+            slopes.append(inner)
+        g = np.broadcast_to(self.head, s.shape)
+        for W, inner in zip(self.W[::-1], slopes[:0:-1], strict=True):
+            through = (g * inner) @ W
+            g = g + through if skip else through
+        grad_f = (g * slopes[0]) @ self.W_1z
+        if self.W_z is not None:
+            grad_f = grad_f + g @ self.W_z
+        return (s @ self.head + self.constant[scale]).astype(np.float32), grad_f
+
+
+def fold(weights: Weights, config: Config) -> Folded:
+    """The trained network with σ folded into constants, computed in float64."""
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    sigma = config.sigmas[:, None]  # (L, 1)
+    W_z, w_sigma = np.split(w["input.weight"], [config.K], axis=1)
+    W = [w[f"blocks.{i}.linear.weight"] for i in range(config.blocks)]
+    C = sigma @ w_sigma.T + w["input.bias"]  # (L, width)
+    b = []
+    for i in range(config.blocks):
+        b.append(C @ W[i].T + w[f"blocks.{i}.linear.bias"])
+        plain = config.network == "vanilla"
+        C = np.zeros_like(C) if plain else C + _modulation(w, i, sigma)
+    return Folded(
+        W_1z=_float32(W[0] @ W_z),
+        W_z=None if config.network == "vanilla" else _float32(W_z),
+        W=_float32(np.array(W[1:]).reshape(config.blocks - 1, config.width, config.width)),
+        b=_float32(np.array(b)),
+        head=_float32(w["head.weight"][0]),
+        constant=C @ w["head.weight"][0] + w["head.bias"][0],
+    )
+
+
+def gelu(a: NDArray[Float]) -> NDArray[Float]:
+    """The exact a Φ(a), in the precision of `a`."""
+    half = a.dtype.type(0.5)
+    return a * (erf(a * np.sqrt(half)) + 1) * half
+
+
+def gelu_and_slope(a: NDArray[Float]) -> tuple[NDArray[Float], NDArray[Float]]:
+    """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), in the precision of `a`."""
+    half = a.dtype.type(0.5)
+    Phi = (erf(a * np.sqrt(half)) + 1) * half
+    phi = np.exp(-half * a * a) * np.sqrt(half / a.dtype.type(np.pi))
+    return a * Phi, Phi + a * phi
+
+
+def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of the network."""
+    width, sigma_width = config.width, config.sigma_width
+    shapes: dict[str, tuple[int, ...]] = {
+        "input.weight": (width, config.K + 1),
+        "input.bias": (width,),
+        "head.weight": (1, width),
+        "head.bias": (1,),
+    }
+    for i in range(config.blocks):
+        shapes |= {
+            f"blocks.{i}.linear.weight": (width, width),
+            f"blocks.{i}.linear.bias": (width,),
+        }
+        if config.network == "vanilla":
+            continue
+        shapes |= {
+            f"blocks.{i}.sigma_in.weight": (sigma_width, 1),
+            f"blocks.{i}.sigma_in.bias": (sigma_width,),
+            f"blocks.{i}.sigma_out.weight": (width, sigma_width),
+            f"blocks.{i}.sigma_out.bias": (width,),
+            f"blocks.{i}.norm.weight": (width,),
+            f"blocks.{i}.norm.bias": (width,),
+            f"blocks.{i}.alpha.weight": (width, 1),
+        }
+    return shapes
+
+
+def _modulation(
+    w: Mapping[str, NDArray[np.float64]], i: int, sigma: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """LayerNorm(W₂ GELU(W₁ σ)) · α(σ) of block i, `(L, width)`."""
+    block = f"blocks.{i}."
+    inner = gelu(sigma @ w[block + "sigma_in.weight"].T + w[block + "sigma_in.bias"])
+    outer = inner @ w[block + "sigma_out.weight"].T + w[block + "sigma_out.bias"]
+    centred = outer - outer.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + LAYER_NORM_EPSILON)
+    normed = centred / spread * w[block + "norm.weight"] + w[block + "norm.bias"]
+    return normed * (sigma @ w[block + "alpha.weight"].T)
+
+
+def _rows(values: Float32Array) -> Float32Array:
+    """`(N, L, width)` as `(N L, width)`: one large product is faster than N small ones."""
+    return values.reshape(-1, values.shape[-1])
+
+
+def _float32(values: NDArray[np.float64]) -> Float32Array:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+OPSET = 20
+"""The first with GELU as one operator."""
+IR_VERSION = 9
+"""The file layout that came with this operator set."""
+
+Shape = Sequence[int | str]
+
+
+class Graph:
+    """A graph under construction: every call appends a node and returns the name of its result."""
+
+    def __init__(self) -> None:
+        import onnx  # imported here: scoring in numpy works without it
+
+        self._onnx: Any = onnx
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def constant(self, values: NDArray[Any] | Sequence[int] | float) -> str:
+        """Add an array; floats become float32, lists of integers int64, arrays keep their type."""
+        name = f"constant_{len(self._constants)}"
+        array = np.asarray(values, dtype=np.float32) if isinstance(values, float) else values
+        array = np.asarray(array, order="C")
+        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
+        """Append an operator and return the name of its first result."""
+        name = f"{operator.lower()}_{len(self._nodes)}"
+        names = [name, *(f"{name}_{i}" for i in range(1, results))]
+        self._nodes.append(self._onnx.helper.make_node(operator, inputs, names, **attributes))
+        return name
+
+    def rename(self, result: str, name: str) -> str:
+        """Expose a result under a public name."""
+        self._nodes.append(self._onnx.helper.make_node("Identity", [result], [name]))
+        return name
+
+    def model(
+        self,
+        inputs: dict[str, Shape],
+        outputs: dict[str, Shape],
+        facts: dict[str, str] | None = None,
+    ) -> bytes:
+        """Check and serialise the finished graph; `facts` become its metadata."""
+        helper, kind = self._onnx.helper, self._onnx.TensorProto.FLOAT
+        given, results = (
+            [helper.make_tensor_value_info(name, kind, shape) for name, shape in values.items()]
+            for values in (inputs, outputs)
+        )
+        graph = helper.make_graph(self._nodes, "stepvad", given, results, self._constants)
+        made = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="stepvad",
+        )
+        helper.set_model_props(made, facts or {})
+        self._onnx.checker.check_model(made)
+        raw: bytes = made.SerializeToString()
+        return raw
+
+
+def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
+    """All blocks and the head, like `Folded.blocks`: `(N, width)` each to `(N, L)`.
+
+    The head is a sum rather than a product: engines that multiply in bfloat16 then keep it, and
+    with it the sums of the skips, in float32.
+    """
+    a, *skip = (graph.node("Unsqueeze", name, graph.constant([1])) for name in entry)
+    s = graph.node("Gelu", graph.node("Add", a, graph.constant(folded.b[0])))
+    for h in skip:
+        s = graph.node("Add", s, h)
+    for W, b in zip(folded.W, folded.b[1:], strict=True):
+        linear = graph.node("MatMul", s, graph.constant(W.T))
+        y = graph.node("Gelu", graph.node("Add", linear, graph.constant(b)))
+        s = graph.node("Add", y, s) if skip else y
+    weighted = graph.node("Mul", s, graph.constant(folded.head))
+    total = graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=1)
+    return graph.node("Squeeze", total, graph.constant([2]))
+
+
+def blocks_model(folded: Folded) -> bytes:
+    """`Folded.blocks` as a serialised model."""
+    width = len(folded.head)
+    graph = Graph()
+    inputs: dict[str, Shape] = {"a": ["N", width]}
+    if folded.W_z is not None:
+        inputs["h"] = ["N", width]
+    result = add_blocks(graph, folded, list(inputs))
+    return graph.model(inputs, {result: ["N", folded.L]})
+
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +415,6 @@ def _has_bfloat16() -> bool:
 def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
     if engine == "numpy":
         return folded.blocks
-    from stepvad.model.graph import blocks_model
 
     if engine == "onnxruntime":
         return onnxruntime_run(blocks_model(folded), threads)

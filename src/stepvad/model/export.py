@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from stepvad.config import Aggregation, Config
 from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.files import replacing, temporary_directory
-from stepvad.model.engines import import_openvino, onnxruntime_run, openvino_run
-from stepvad.model.graph import Graph, Shape, add_blocks
+from stepvad.model.engines import (
+    Graph,
+    Shape,
+    add_blocks,
+    import_openvino,
+    onnxruntime_run,
+    openvino_run,
+)
 from stepvad.model.modelfile import Origin
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.scoring import anomaly_score, standardise_energies
-from stepvad.model.views import View
+from stepvad.model.scoring import View, anomaly_score, standardise_energies
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import ROUNDING, standardise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
@@ -17,21 +17,17 @@ from stepvad.config import Config
 from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.model.modelfile import Origin
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import BATCH
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
-from stepvad.windows.runs import Run, WindowIndex, clip_runs, cut_in_pieces
-from stepvad.windows.sampling import Sampling, at_rate
-from stepvad.windows.values import Windows
-from stepvad.windows.views import Views, ViewSettings, measure_pace, n_columns, view_shape
+from stepvad.windows.runs import Run, Sampling, WindowIndex, at_rate, clip_runs
+from stepvad.windows.views import ViewSettings, Windows, measure_pace, view_shape
 
 HELD_OUT = 4
 """One part in so many of the footage is held out from a fit with several views."""
 PACE_WINDOWS = 100_000
 """Windows from which the pace is measured, evenly spaced."""
-BATCH = 1024
-"""Windows cut and scored at once; keeps memory from growing with the clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,35 +183,6 @@ class _Rates:
         if self._config.clock or self._config.fps is not None:
             return replace(self._config, fps=self._fps)
         return replace(self._config, fps=self._seen.pop() if len(self._seen) == 1 else None)
-
-
-def score_clip(
-    clip: Clip,
-    views: Views,
-    skeleton: Skeleton,
-    score_windows: Callable[[Windows], WindowScores],
-    *,
-    report: Report = silent,
-) -> Scores:
-    """Score every window of a clip; memory beyond clip and scores does not grow with it."""
-    parts: list[WindowScores] = []
-    counts, flat = Repairs(), 0
-    for index, mended in cut_in_pieces(clip, views, skeleton):
-        counts += mended
-        for first in range(0, len(index), BATCH):
-            rows = slice(first, first + BATCH)
-            windows = index.windows(rows)
-            parts.append(replace(score_windows(windows), lacking=index.lacking(rows)))
-            flat += int(windows.flat.sum())
-        report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
-    return Scores(
-        clip.name,
-        clip.n_frames,
-        Sampling.for_views(views, clip.fps).span,
-        WindowScores.join(parts, n_columns(views)),
-        counts,
-        flat,
-    )
 
 
 KEPT_BYTES = 1 << 30

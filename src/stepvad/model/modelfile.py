@@ -25,9 +25,9 @@ from stepvad.codec import Count, from_plain
 from stepvad.config import Config, Runtime
 from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
-from stepvad.model.folded import weight_shapes
+from stepvad.model.engines import weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.views import Model, Surprise, SurpriseByAge, View
+from stepvad.model.scoring import Model, Surprise, SurpriseByAge, View
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
 from stepvad.windows.views import MEANINGS, Pace, view_shape

@@ -1,21 +1,35 @@
-"""From energies to anomaly scores (Eq. 8), and from windows to frames (Sec. 4.1, Supp. C)."""
+"""From energies to anomaly scores (Eq. 8), of one view or several, and from windows to frames.
+
+The paper has one view, whose score is Eq. 8. The scores of several are ranked among windows of
+normal footage that the model was not fitted on. A young window, of a person who has just come,
+scores differently from a whole one: it is ranked among windows of about as many poses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from stepvad.config import Aggregation
+from stepvad.config import Aggregation, Config, Runtime
+from stepvad.errors import DataError, Progress, Report, silent
+from stepvad.model.engines import EngineNetwork, Weights, fold
+from stepvad.model.pcspace import PCSpace
+from stepvad.poses import Clip
+from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
+from stepvad.windows.runs import Sampling, cut_in_pieces
+from stepvad.windows.views import Pace, Views, ViewSettings, Windows, n_columns
 
 Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
 Floor = Literal["global", "per_clip"]
 Smoothing = Literal["filled", "scored"]
+BATCH = 1024
+"""Windows cut and scored at once; keeps memory from growing with the clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +115,35 @@ class Scores:
     def frames(self) -> NDArray[np.float32]:
         """Online score of every frame, `(n_frames,)`: its worst person, NaN where there is none."""
         return frame_scores(self.windows, self.n_frames, self.T)
+
+
+def score_clip(
+    clip: Clip,
+    views: Views,
+    skeleton: Skeleton,
+    score_windows: Callable[[Windows], WindowScores],
+    *,
+    report: Report = silent,
+) -> Scores:
+    """Score every window of a clip; memory beyond clip and scores does not grow with it."""
+    parts: list[WindowScores] = []
+    counts, flat = Repairs(), 0
+    for index, mended in cut_in_pieces(clip, views, skeleton):
+        counts += mended
+        for first in range(0, len(index), BATCH):
+            rows = slice(first, first + BATCH)
+            windows = index.windows(rows)
+            parts.append(replace(score_windows(windows), lacking=index.lacking(rows)))
+            flat += int(windows.flat.sum())
+        report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
+    return Scores(
+        clip.name,
+        clip.n_frames,
+        Sampling.for_views(views, clip.fps).span,
+        WindowScores.join(parts, n_columns(views)),
+        counts,
+        flat,
+    )
 
 
 def standardise_energies(
@@ -256,3 +299,142 @@ def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """First frame and end (exclusive) of every run of consecutive true frames."""
     edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """What a fit learned and measured for one view."""
+
+    space: PCSpace
+    weights: Weights
+    E_mean: NDArray[np.float64]
+    """Ē_i over the training windows, `(L,)`."""
+    E_var: NDArray[np.float64]
+    """Var(E_i) over the training windows, `(L,)`."""
+    noise: tuple[float, ...] = ()
+    """Spread of joints by confidence; see `ViewSettings`."""
+    pace: Pace | None = None
+    """Usual speeds, of a motion alone."""
+    usual: NDArray[np.float64] | None = None
+    """Quantiles of how much there is of each meaning in normal footage, `(meanings, QUANTILES)`.
+
+    Of a motion among several views alone.
+    """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One view: its settings, its energy model on an engine, and how rare its scores are."""
+
+    config: Config
+    model: Model
+    surprise: SurpriseByAge | None = None
+    """The rarity of a score among several views; None for a single one."""
+    runtime: Runtime = "auto"
+    """Engine that computes the energies, or `auto` or `fastest` to pick one."""
+    threads: int | None = None
+    """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
+    network: EngineNetwork = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Fold the network for scoring and load it into its engine."""
+        folded = fold(self.model.weights, self.config)
+        network = EngineNetwork.load(folded, self.runtime, self.threads)
+        object.__setattr__(self, "network", network)
+
+    @property
+    def settings(self) -> ViewSettings:
+        """All that cutting its windows needs."""
+        return ViewSettings(self.config, self.model.noise, self.model.pace)
+
+    def energies(self, windows: Windows) -> NDArray[np.float32]:
+        """f_θ(π(x), σ_i), `(N, L)`."""
+        return self.network.energies(self.model.space.project(windows.x))
+
+    def score(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Standardised energies E `(N, L)` and scores A(x) `(N,)` of its windows (Eq. 8)."""
+        E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
+        return E, anomaly_score(E, windows.weight(self.config), self.config.aggregation)
+
+    def rarity(self, A: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float32]:
+        """-log p of its scores `(N,)` of windows with so many poses at hand, `(N,)`."""
+        return A if self.surprise is None else self.surprise(A, n_poses)
+
+
+COMMON = 0.01
+"""Share of normal windows above the last level; beyond it the tail is exponential."""
+LEVELS = 128
+"""Levels at which the distribution is kept."""
+FEWEST = 200
+"""Normal windows needed for a distribution: two of them in the tail."""
+DOUBLING = 2
+"""A band of ages ends where windows have twice the poses of its first ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surprise:
+    """-log p of a score: `nats (M,)` at `levels (M,)`, interpolated in between.
+
+    Above the last level it grows by one nat per `scale`, as an exponential tail does.
+    """
+
+    levels: NDArray[np.float64]
+    nats: NDArray[np.float64]
+    scale: float
+
+    @classmethod
+    def measure(cls, A: NDArray[np.float32]) -> Surprise:
+        """The distribution of these scores of normal windows."""
+        if len(A) < FEWEST:
+            raise DataError(
+                f"views: expected at least {FEWEST} windows of held-out footage, got {len(A)}",
+                hint="fit on more footage, or with a single view",
+            )
+        p = np.geomspace(1.0, COMMON, LEVELS)
+        levels, kept = np.unique(np.quantile(A.astype(np.float64), 1 - p), return_index=True)
+        excess = A[levels[-1] < A] - levels[-1]
+        scale = float(excess.mean()) if len(excess) else 0.0
+        spread = float(np.ptp(levels)) / LEVELS
+        return cls(levels, -np.log(p[kept]), max(scale, spread, float(np.finfo(np.float32).eps)))
+
+    def __call__(self, A: NDArray[np.float32]) -> NDArray[np.float32]:
+        """-log p of scores `(N,)`; 0 for the most ordinary ones."""
+        inside = np.interp(A, self.levels, self.nats)
+        beyond = np.maximum(A - self.levels[-1], 0) / self.scale
+        return np.asarray(inside + beyond, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurpriseByAge:
+    """A distribution for each band of ages: windows of at least `first[i]` poses at hand."""
+
+    first: tuple[int, ...]
+    bands: tuple[Surprise, ...]
+
+    @classmethod
+    def measure(
+        cls, A: NDArray[np.float32], n_poses: NDArray[np.int64], config: Config
+    ) -> SurpriseByAge:
+        """The distributions of these scores of normal windows; bands with too few are joined."""
+        first: list[int] = []
+        bands: list[Surprise] = []
+        age, end = config.T, config.T + 1
+        while True:
+            own = A[(n_poses >= age) & (n_poses < end)]
+            if len(own) >= FEWEST:
+                first.insert(0, age)
+                bands.insert(0, Surprise.measure(own))
+                end = age
+            if age <= config.shortest:
+                break
+            age = max(-(-age // DOUBLING), config.shortest)
+        return cls(tuple(first), tuple(bands)) if bands else cls((age,), (Surprise.measure(A),))
+
+    def __call__(self, A: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float32]:
+        """-log p of scores `(N,)` of windows with so many poses at hand, `(N,)`."""
+        band = np.maximum(np.searchsorted(self.first, n_poses, side="right") - 1, 0)
+        nats = np.zeros(len(A), np.float32)
+        for number in np.unique(band):
+            rows = band == number
+            nats[rows] = self.bands[number](A[rows])
+        return nats

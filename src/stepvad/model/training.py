@@ -24,7 +24,7 @@ from stepvad.errors import ConfigError, DataError, ModelFileError, Progress, Rep
 from stepvad.model import dsm, modelfile
 from stepvad.model.dsm import Gradient, closed_form
 from stepvad.model.energy import Energy
-from stepvad.model.folded import Weights
+from stepvad.model.engines import Weights
 
 CHECKPOINT_VERSION = 1
 """Of a checkpoint's layout."""

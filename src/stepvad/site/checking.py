@@ -33,7 +33,7 @@ from stepvad.video.following import detect_and_recover
 from stepvad.video.models import model_file
 from stepvad.video.networks import choose_engine
 from stepvad.video.source import Image, open_footage
-from stepvad.windows.sampling import is_resampled, rate_note
+from stepvad.windows.runs import is_resampled, rate_note
 
 TRIAL_S = 45.0
 """Deadline of a trial, from its start: networks are loaded and the camera answers."""

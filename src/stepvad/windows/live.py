@@ -14,10 +14,8 @@ from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.body import prepare
-from stepvad.windows.runs import ends_run, fill_gaps
-from stepvad.windows.sampling import Sampling
-from stepvad.windows.values import CompletedWindows, PoseArrays, Windows
-from stepvad.windows.views import Views
+from stepvad.windows.runs import Sampling, ends_run, fill_gaps
+from stepvad.windows.views import CompletedWindows, PoseArrays, Views, Windows
 
 AT_ONCE = 512
 """Largest number of windows cut at once; they fit into the processor's caches."""

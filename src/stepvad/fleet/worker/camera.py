@@ -11,7 +11,7 @@ from stepvad.fleet.wire import Batch, CameraConnection, UnreadableError
 from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.skeletons import missing_joints
-from stepvad.windows import Sampling
+from stepvad.windows.runs import Sampling
 
 PAST = 8
 """Past connections remembered, to recognise their late messages."""

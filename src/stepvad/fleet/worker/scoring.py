@@ -18,8 +18,8 @@ from stepvad.fleet.tracing import Journey
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.model.scoring import WindowScores
-from stepvad.windows import Sampling
 from stepvad.windows.live import WindowAssembler
+from stepvad.windows.runs import Sampling
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from stepvad.site.models import promise_words
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import MODEL_NAME, SiteSettings
 from stepvad.site.store.events import open_store
-from stepvad.windows.sampling import at_rate
+from stepvad.windows.runs import at_rate
 
 logger = logging.getLogger(__name__)
 
