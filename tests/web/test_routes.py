@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from stepvad.explain.event import EventExplanation
 from stepvad.formats import tracks
 from stepvad.poses import Pose
 from stepvad.site.intake.recent import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
-from stepvad.site.recorder import Recorder, recorded_at
+from stepvad.site.recorder import Recorder, Recording
 from tests.web.scenes import FPS, crowd, explained
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record
 
@@ -328,8 +327,9 @@ def test_a_moment_comes_from_a_recording(mill: Site, client: TestClient) -> None
     assert clip is not None
     recorder.save(clip)
     (path,) = (mill.settings.data / "poses" / "yard").iterdir()
-    assert recorded_at(path) == pytest.approx(at, abs=0.001)
-    assert recorded_at(Path("other.parquet")) is None
+    one = Recording.from_path(path)
+    assert one is not None
+    assert one.begin == pytest.approx(at, abs=0.001)
     scene = moment(client, at + 20)["scene"]
     assert [who["track"] for who in scene["people"]] == [4]
     assert (scene["at"], scene["first"], scene["n_frames"]) == (80, 120, 141)

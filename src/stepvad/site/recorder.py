@@ -48,7 +48,7 @@ BEFORE_S, AFTER_S = 8.0, 6.0
 """Seconds shown before and after a moment or the peak of an event."""
 NEAR_S = 3.0
 """A moment without a frame this near was not seen."""
-_STAMP = re.compile(r"-(\d{8}T\d{6})-(\d{3})$")
+_NAME = re.compile(r"(?P<camera>.+)-(?P<time>\d{8}T\d{6})-(?P<ms>\d{3})")
 
 
 class Recorder:
@@ -88,6 +88,7 @@ class Recorder:
         self._rows, self._first = [], None
         if first is None or not rows:
             return None
+        # track, frame, joints and confidence of each pose: (n,), (n,), (n, V, 2), (n, V)
         columns = [np.array(column) for column in zip(*rows, strict=True)]
         tracks = tracks_of(columns[0], columns[1], columns[2], columns[3])
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(first[1]))
@@ -96,17 +97,42 @@ class Recorder:
 
     def save(self, clip: Clip) -> None:
         """Write a clip; if the disk is full, delete the oldest files and retry once."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._directory / f"{clip.name}.parquet"
         try:
-            self._write(clip)
+            write_clip(clip, path)
         except (StepvadError, OSError) as error:
             if not ran_out_of_space(error) or not make_room(self._directory.parent.glob("*/")):
                 raise
-            self._write(clip)
+            write_clip(clip, path)
 
-    def _write(self, clip: Clip) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._directory / f"{clip.name}.parquet"
-        write_clip(clip, path)
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded file: its camera and when it begins."""
+
+    path: Path
+    camera: str
+    begin: float
+    """Wall-clock time of its first frame."""
+
+    @classmethod
+    def from_path(cls, path: Path) -> Recording | None:
+        """Parse the name that the recorder gave a file; None if it is another file."""
+        found = _NAME.fullmatch(path.stem)
+        if found is None:
+            return None
+        try:
+            seconds = timegm(time.strptime(found["time"], "%Y%m%dT%H%M%S"))
+        except ValueError:
+            return None
+        return cls(path, found["camera"], seconds + int(found["ms"]) / 1000)
+
+
+def find_recordings(directory: Path) -> list[Recording]:
+    """The recordings below a directory, oldest first."""
+    found = (Recording.from_path(path) for path in directory.glob("*/*.parquet"))
+    return sorted((one for one in found if one is not None), key=lambda one: (one.begin, one.path))
 
 
 class Replays:
@@ -149,6 +175,7 @@ class Replays:
         return Moment(words=self._why_not(camera, at))
 
     def _remembered(self, camera: str, at: float, frames: Sequence[RecentFrame]) -> Scene:
+        # frames in memory have slots by their time, and people by track
         view = next(one for one in self._status.snapshot().cameras if one.name == camera)
         start = frames[0].wall
         slots = [round((one.wall - start) * view.rate) for one in frames]
@@ -162,7 +189,12 @@ class Replays:
             n_frames=slots[-1] + 1,
             size=frames[-1].size,
             bones=view.bones,
-            people=tuple(_person(track, rows) for track, rows in found.items()),
+            # of two frames in one slot the later one counts
+            people=tuple(
+                _scene_person(track, [*latest], np.stack([*latest.values()]))
+                for track, rows in found.items()
+                for latest in [dict(rows)]
+            ),
             at=round((at - start) * view.rate),
             start=start,
         )
@@ -170,17 +202,17 @@ class Replays:
     def _recorded(self, camera: str, at: float) -> Scene | None:
         """The scene in the recording that covers a time; None if there is none."""
         for path in (self._recordings / camera).glob("*.parquet"):
-            start = recorded_at(path)
-            if start is None or not start <= at <= start + PART_S:
+            one = Recording.from_path(path)
+            if one is None or not one.begin <= at <= one.begin + PART_S:
                 continue
             try:
                 clip = read_clip(path)
             except StepvadError:
                 continue  # deleted or damaged meanwhile
-            middle = round((at - start) * clip.rate())
+            middle = round((at - one.begin) * clip.rate())
             if middle < clip.n_frames:
                 scene = self._scene(camera, clip, middle)
-                first = start + scene.first / clip.rate()
+                first = one.begin + scene.first / clip.rate()
                 return replace(scene, at=middle - scene.first, start=first)
         return None
 
@@ -190,21 +222,17 @@ class Replays:
         first = max(middle - round(BEFORE_S * rate), 0)
         end = min(middle + round(AFTER_S * rate) + 1, clip.n_frames)
         parts = [track.between(first, end) for track in clip.tracks]
+        shown = self._status.frames_after({}).get(camera)  # none before the first frame
         return Scene(
             camera=camera,
             fps=rate,
             n_frames=max(end - first, 1),
-            size=self._size(camera) or _reach(parts),
+            size=_reach(parts) if shown is None else shown[1].size,
             bones=strokes(clip.skeleton),
             people=tuple(_of_track(part, first) for part in parts if len(part)),
             at=None,
             first=first,
         )
-
-    def _size(self, camera: str) -> tuple[int, int] | None:
-        """The size of the camera's picture, if a frame came since the start."""
-        found = self._status.frames_after({}).get(camera)
-        return None if found is None else found[1].size
 
     def _why_not(self, camera: str, at: float) -> str:
         if at > time.time() + 1:
@@ -268,11 +296,13 @@ def retain(
     `now` is the wall-clock time, by which files are stamped, and `stamp` the store's. Files with
     the stamp of a clock that is slow, or was ahead, are as old as this moment.
     """
+    # put right what a clock that was off has stamped
     time = now if stamp is None else stamp
     for written, _, path in _files(directory.glob("*/")):
         if written > time + DAY_S or (now < time - DAY_S and abs(written - now) <= DAY_S):
             with suppress(OSError):
                 os.utime(path, (time, time))
+    # too old, then the oldest of what is too much
     files = _files(directory.glob("*/"))
     kept = [file for file in files if file[0] >= time - days * DAY_S]
     total = sum(size for _, size, _ in kept)
@@ -333,17 +363,6 @@ def ran_out_of_space(error: BaseException) -> bool:
     return False
 
 
-def recorded_at(path: Path) -> float | None:
-    """Wall-clock time of the first frame of a recorded file, by its name."""
-    found = _STAMP.search(path.stem)
-    if found is None:
-        return None
-    try:
-        return timegm(time.strptime(found[1], "%Y%m%dT%H%M%S")) + int(found[2]) / 1000
-    except ValueError:
-        return None
-
-
 def _files(directories: Iterable[Path]) -> list[_File]:
     """Time, size and path of recorded files, oldest first."""
     found = []
@@ -355,11 +374,6 @@ def _files(directories: Iterable[Path]) -> list[_File]:
     return sorted(found)
 
 
-def _person(track: int, rows: Sequence[tuple[int, NDArray[np.int16]]]) -> ScenePerson:
-    latest = dict(rows)  # two frames in one slot: the later one
-    return _scene_person(track, [*latest], np.stack([*latest.values()]))
-
-
 def _of_track(track: Track, first: int) -> ScenePerson:
     poses = [
         Pose(track.id, joints, sure)
@@ -369,6 +383,7 @@ def _of_track(track: Track, first: int) -> ScenePerson:
 
 
 def _scene_person(track: int, frames: list[int], joints: NDArray[np.int16]) -> ScenePerson:
+    # x and y of each joint in turn, (frames, 2 V); null in JSON where not seen
     rows = joints.reshape(len(frames), -1).tolist()
     xy = [[None if place == UNSEEN else place for place in row] for row in rows]
     return ScenePerson(track, frames, xy)

@@ -22,19 +22,18 @@ from stepvad.poses import Clip, Track
 from stepvad.site.learning import rounds
 from stepvad.site.learning.rounds import (
     AGAIN_S,
-    Recording,
     RecordingIndex,
     TimeSpan,
     amount_of,
     clip_without,
-    find,
     held_out,
     is_well_seen,
     newest,
+    read_without,
     spans_of,
 )
 from stepvad.site.learning.versions import Amount, Learned, Versions, facts
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.recorder import RECORDINGS, Recording, find_recordings
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
@@ -57,7 +56,7 @@ def test_the_name_of_a_recording_says_when_it_begins(tmp_path: Path) -> None:
     assert (found.camera, found.begin) == ("the-yard", BEGIN + 0.25)
     assert Recording.from_path(tmp_path / "mine.parquet") is None
     (path.parent / "mine.parquet").write_bytes(b"")
-    assert find(tmp_path / "poses") == [found]
+    assert find_recordings(tmp_path / "poses") == [found]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_only_the_spans_of_its_camera_are_left_out(tmp_path: Path) -> None:
     one = Recording.from_path(path)
     assert one is not None
     avoid = [TimeSpan("door", BEGIN, BEGIN + 5), TimeSpan("yard", BEGIN + 1, BEGIN + 2)]
-    assert one.clip(avoid).n_poses == 100 - 11
+    assert read_without(one, avoid).n_poses == 100 - 11
 
 
 def test_right_alerts_are_never_learned_and_unjudged_ones_not_fitted() -> None:
@@ -334,7 +333,7 @@ def test_damaged_poses_are_left_out_of_a_round(
     with closing(Store(site.data / FILE_NAME)) as store:
         store.put_poses(damaged, b"torn")
     paths[0].write_bytes(b"torn")
-    held = held_out(find(site.data / RECORDINGS))[-1].path
+    held = held_out(find_recordings(site.data / RECORDINGS))[-1].path
     held.write_bytes(b"torn")
     learned = rounds.fit(site)
     assert learned.marks == 1

@@ -19,9 +19,9 @@ from stepvad.events.calibration import calibration_path, read_calibration
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import duration, hours_for_promise
 from stepvad.site.intake.status import LearningView, LiveStatus
-from stepvad.site.learning.rounds import RecordingIndex, find
+from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.recorder import RECORDINGS, find_recordings
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.store.events import Store
@@ -173,7 +173,7 @@ class Learner:
             self._on_calibrated(self._versions.model)
 
     def _tell(self, at: Situation) -> None:
-        recordings = find(self._settings.data / RECORDINGS)
+        recordings = find_recordings(self._settings.data / RECORDINGS)
         words = progress_words(
             at,
             self._settings.learning.alerts_per_day,
@@ -240,7 +240,7 @@ def start_process(settings: Path) -> StartRound:
     """Start rounds in a process of low priority on one thread."""
 
     def start(kind: JobKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "stepvad.site.learning", kind, str(settings)]
+        command = [sys.executable, "-m", "stepvad.site.learning.rounds", kind, str(settings)]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

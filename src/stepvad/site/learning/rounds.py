@@ -1,11 +1,15 @@
-"""One round of learning: what there is to learn from, a fit, and a calibration on newer poses."""
+"""One round of learning: what there is to learn from, a fit, and a calibration on newer poses.
+
+A site runs it in a process of its own at low priority: watching comes first.
+"""
 
 from __future__ import annotations
 
-import calendar
+import argparse
 import logging
-import re
+import os
 import statistics
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,18 +32,21 @@ from stepvad.events.record import Mark, Record, Review
 from stepvad.events.rules import find_events
 from stepvad.events.threshold import duration
 from stepvad.formats import read_clip, tracks
-from stepvad.poses import Clip, Track
+from stepvad.poses import Clip
 from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.marks import DIRECTORY as MARKS
 from stepvad.site.marks import people_of, skip_unreadable
 from stepvad.site.models import promise_words
-from stepvad.site.recorder import RECORDINGS
+from stepvad.site.processes import die_with_parent
+from stepvad.site.recorder import RECORDINGS, Recording, find_recordings
+from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import MODEL_NAME, SiteSettings
 from stepvad.site.store.events import open_store
 from stepvad.windows.runs import at_rate
 
 logger = logging.getLogger(__name__)
 
+NICE = 10
 MARGIN_S = 2.0
 """Seconds around an event that are left out with it."""
 SEEN = 0.5
@@ -47,8 +54,6 @@ SEEN = 0.5
 HOUR_S = 3600.0
 AGAIN_S = 600.0
 """Seconds until an unreadable file is tried again: it may be damaged, or the disk busy or away."""
-
-_STAMP = re.compile(r"(?P<camera>.+)-(?P<time>\d{8}T\d{6})-(?P<ms>\d{3})")
 
 BLOCK_S = 600.0
 """Recordings of a camera that begin within ten minutes stay together: people linger."""
@@ -69,32 +74,6 @@ class TimeSpan:
     last: float
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One recorded file: its camera and when it begins."""
-
-    path: Path
-    camera: str
-    begin: float
-
-    @classmethod
-    def from_path(cls, path: Path) -> Recording | None:
-        """Parse the name that the recorder gave a file; None if it is another file."""
-        found = _STAMP.fullmatch(path.stem)
-        if found is None:
-            return None
-        seconds = calendar.timegm(time.strptime(found["time"], "%Y%m%dT%H%M%S"))
-        return cls(path, found["camera"], seconds + int(found["ms"]) / 1000)
-
-    def clip(self, avoid: Sequence[TimeSpan] = ()) -> Clip:
-        """Its poses, without those in the spans to avoid."""
-        clip = read_clip(self.path)
-        for span in avoid:
-            if span.camera == self.camera:
-                clip = clip_without(clip, span.first - self.begin, span.last - self.begin)
-        return clip
-
-
 @dataclass(slots=True)
 class RecordingIndex:
     """The recordings of a directory with their amounts; every readable file is read once."""
@@ -107,15 +86,18 @@ class RecordingIndex:
     def update(self, most: int) -> bool:
         """Read up to `most` new files and forget deleted ones; False if some are left to read."""
         now = time.monotonic()
-        there = {one.path for one in find(self.directory)}
+        there = {one.path for one in find_recordings(self.directory)}
         self._known = {path: amount for path, amount in self._known.items() if path in there}
         self._unread = {path: at for path, at in self._unread.items() if path in there and at > now}
         new = sorted(there - self._known.keys() - self._unread.keys())
         for path in new[:most]:
             try:
-                self._known[path] = _amount(path)
+                clip = read_clip(path)
+                self._known[path] = amount_of(clip) if is_well_seen(clip) else Amount()
             except (StepvadError, OSError) as error:
-                self._set_aside(path, now + AGAIN_S, error)
+                self._unread[path] = now + AGAIN_S
+                if path.exists():  # not deleted meanwhile
+                    logger.warning("recording left out of learning for now: %s", error)
         return len(new) <= most
 
     def amount(self, since: float = 0.0) -> Amount:
@@ -123,20 +105,9 @@ class RecordingIndex:
         known = ((Recording.from_path(path), amount) for path, amount in self._known.items())
         return sum((amount for one, amount in known if one and one.begin > since), Amount())
 
-    def _set_aside(self, path: Path, until: float, error: Exception) -> None:
-        self._unread[path] = until
-        if path.exists():  # not deleted meanwhile
-            logger.warning("recording left out of learning for now: %s", error)
-
     def __len__(self) -> int:
         """Number of recordings with people who were seen well enough."""
         return sum(amount.poses > 0 for amount in self._known.values())
-
-
-def find(directory: Path) -> list[Recording]:
-    """The recordings below a directory, oldest first."""
-    found = (Recording.from_path(path) for path in directory.glob("*/*.parquet"))
-    return sorted((one for one in found if one is not None), key=lambda one: (one.begin, one.path))
 
 
 def spans_of(
@@ -152,6 +123,15 @@ def spans_of(
     return spans
 
 
+def read_without(recording: Recording, avoid: Iterable[TimeSpan]) -> Clip:
+    """The poses of a recording, without those in the spans to avoid."""
+    clip = read_clip(recording.path)
+    for span in avoid:
+        if span.camera == recording.camera:
+            clip = clip_without(clip, span.first - recording.begin, span.last - recording.begin)
+    return clip
+
+
 def clip_without(clip: Clip, first_s: float, last_s: float) -> Clip:
     """A clip without the poses between two times; tracks end before and begin again after them."""
     rate = clip.rate()
@@ -159,7 +139,9 @@ def clip_without(clip: Clip, first_s: float, last_s: float) -> Clip:
     end = clip.n_frames if last_s * rate >= clip.n_frames else int(np.floor(last_s * rate)) + 1
     if first >= clip.n_frames or end <= 0 or first >= end:
         return clip
-    parts = [*_parts(clip.tracks, first, end)]
+    # the rows of each track before and after the span, each a track of its own
+    spans = ((0, first), (end, clip.n_frames))
+    parts = [part for track in clip.tracks for span in spans if len(part := track.between(*span))]
     return replace(clip, tracks=tuple(replace(one, id=id) for id, one in enumerate(parts, 1)))
 
 
@@ -169,21 +151,9 @@ def is_well_seen(clip: Clip) -> bool:
     return spans > 0 and clip.n_poses >= SEEN * spans
 
 
-def _parts(tracks: Iterable[Track], first: int, end: int) -> Iterator[Track]:
-    for track in tracks:
-        for part in (track.between(0, first), track.between(end, int(track.frames[-1]) + 1)):
-            if len(part):
-                yield part
-
-
 def amount_of(clip: Clip) -> Amount:
     """Hours, tracks and poses of a clip."""
     return Amount(clip.n_frames / clip.rate() / HOUR_S, len(clip.tracks), clip.n_poses)
-
-
-def _amount(path: Path) -> Amount:
-    clip = read_clip(path)
-    return amount_of(clip) if is_well_seen(clip) else Amount()
 
 
 def newest(recordings: Sequence[Recording], hours: float) -> list[Recording]:
@@ -266,7 +236,10 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     at = time.time() if now is None else now
     judged, versions = JudgedEvents.from_store(settings.data), Versions(settings.data)
     before = versions.current
-    recordings = newest(find(settings.data / RECORDINGS), settings.learning.footage_hours)
+    # one recording in three is held out, for the calibration
+    recordings = newest(
+        find_recordings(settings.data / RECORDINGS), settings.learning.footage_hours
+    )
     held = held_out(recordings)
     names = {one.path.stem for one in held}
     clips = _clips([one for one in recordings if one.path.stem not in names], judged, fitting=True)
@@ -276,11 +249,13 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
             f"{settings.data}: expected recorded poses to learn from, got none",
             hint="people must be in view, and not only during alerts",
         )
+    # alerts that were marked as false count as normal footage, as often as they weigh enough
     config = config_for(settings, fitted.poses)
     normal = [at_rate(clip, config) for clip in judged.marked("normal")]
     detector = Detector.fit(
         [*clips, *repeated(normal, fitted.poses, config.T)], config, report=report
     )
+    # the threshold is measured with the model as it will be loaded
     made = versions.new_directory(at)
     detector.save(made / MODEL_NAME)
     detector = Detector.load(made / MODEL_NAME)
@@ -308,7 +283,7 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
     held = {*before.held_out}
     unseen = [
         one
-        for one in find(settings.data / RECORDINGS)
+        for one in find_recordings(settings.data / RECORDINGS)
         if one.path.stem in held or one.begin > before.until
     ]
     detector = Detector.load(versions.model)
@@ -334,7 +309,7 @@ def _clips(recordings: Sequence[Recording], judged: JudgedEvents, *, fitting: bo
     clips = []
     for one in recordings:
         with skip_unreadable(f"recording {one.path.name}"):
-            clips += [clip] if is_well_seen(clip := one.clip(avoid)) else []
+            clips += [clip] if is_well_seen(clip := read_without(one, avoid)) else []
     return clips
 
 
@@ -406,3 +381,23 @@ def _raised(clips: Sequence[Clip], detector: Detector, calibration: Calibration)
             continue
         raised += bool(find_events(clip, scores, calibration.rules))
     return raised
+
+
+def main() -> None:
+    """Fit or calibrate the model of a site, then exit; errors go to stderr."""
+    parser = argparse.ArgumentParser(prog="stepvad.site.learning.rounds")
+    parser.add_argument("kind", choices=("fit", "calibrate"))
+    parser.add_argument("settings", type=Path)
+    options = parser.parse_args()
+    die_with_parent()
+    os.nice(NICE)
+    run = fit if options.kind == "fit" else calibrate
+    try:
+        run(load(options.settings))
+    except StepvadError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -73,14 +73,17 @@ class Notify:
         self._check()
         now = self._events.now()
         ids = [one.id for one in self._plan.events]
+        # what people have seen meanwhile is not sent
         seen = {*self._events.reviews(ids)} if ids else set()
         plan, message = self._scheduler.next(self._plan, now, seen)
         self._keep(plan)
         if message is None:
             return False
-        records = self._stored(message)
-        if not records:
-            self._keep(_without(self._plan, message))
+        found = (self._events.event(id) for id in message.ids)
+        records = [record for record in found if record is not None]
+        if not records:  # deleted from the store meanwhile
+            kept = tuple(one for one in plan.events if one.id not in message.ids)
+            self._keep(NotificationPlan(kept, plan.sent))
             return False
         notice = self._words.notice(message.kind, records, now, next_at=message.next_at)
         if not self._target.has_people:
@@ -133,10 +136,6 @@ class Notify:
     def _put_off(self) -> None:
         self._not_before = self._monotonic() + self._backoff.next_s()
 
-    def _stored(self, message: Notification) -> list[Record]:
-        found = (self._events.event(id) for id in message.ids)
-        return [record for record in found if record is not None]
-
     def _keep(self, plan: NotificationPlan) -> None:
         """Save the plan if it has changed."""
         if plan != self._plan:
@@ -161,7 +160,13 @@ class Scheduler:
             over = self.rules.say_when_over and known.told > 0
             return plan.with_event(replace(known, ended=True, over_due=over))
         if known is None:
-            return plan.with_event(self._tracked(record, now)) if self._is_news(record) else plan
+            if not record.is_open or not self.rules.concerns(record):
+                return plan
+            # the first message waits a moment for the words that explain the event
+            due: float | None = now + WORDS_S if record.why is None else now
+            if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
+                due = None
+            return plan.with_event(TrackedEvent(record.id, due))
         has_words = record.why is not None and known.told == 0
         if has_words and known.due is not None and known.due > now:
             return plan.with_event(replace(known, due=now))
@@ -174,10 +179,13 @@ class Scheduler:
         plan = self._current(plan, now, seen)
         left = self.rules.most_per_hour - len(plan.sent)
         if left <= 0 or self.rules.quiet.include(now):
-            return self._without_endings(plan), None
+            # that an event is over is said at once or not at all
+            events = (replace(one, over_due=False) for one in plan.events)
+            return replace(plan, events=tuple(one for one in events if not one.is_done)), None
         next_at = None
         if left == 1:
             next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
+        # new events first, then those that are over, then repeats: one kind in a message
         due = [one for one in plan.events if one.due is not None and one.due <= now]
         if new := [one.id for one in due if one.told == 0]:
             return plan, Notification("new", tuple(new), next_at)
@@ -205,14 +213,6 @@ class Scheduler:
                 plan = plan.with_event(replace(event, told=told, due=due))
         return replace(plan, sent=(*plan.sent, now)) if counts else plan
 
-    def _is_news(self, record: Record) -> bool:
-        return record.is_open and self.rules.concerns(record)
-
-    def _tracked(self, record: Record, now: float) -> TrackedEvent:
-        if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
-            return TrackedEvent(record.id, None)
-        return TrackedEvent(record.id, now + WORDS_S if record.why is None else now)
-
     def _current(
         self, plan: NotificationPlan, now: float, seen: Collection[str]
     ) -> NotificationPlan:
@@ -224,11 +224,6 @@ class Scheduler:
         ]
         sent = tuple(time for time in plan.sent if now - HOUR_S < time <= now)
         return NotificationPlan(tuple(one for one in events if not one.is_done), sent)
-
-    def _without_endings(self, plan: NotificationPlan) -> NotificationPlan:
-        """That an event is over is said at once or not at all."""
-        events = (replace(one, over_due=False) for one in plan.events)
-        return replace(plan, events=tuple(one for one in events if not one.is_done))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +334,3 @@ def load_plan(path: Path) -> NotificationPlan:
     lost = "due messages are forgotten, and repeats and limits start afresh"
     found = read_state(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
     return NotificationPlan() if found is None else found
-
-
-def _without(plan: NotificationPlan, message: Notification) -> NotificationPlan:
-    """The plan without events that were deleted from the store."""
-    kept = tuple(one for one in plan.events if one.id not in message.ids)
-    return NotificationPlan(kept, plan.sent)

@@ -130,6 +130,7 @@ class BrowserTarget:
         requests = tuple(self._request(key, notice, one) for one in to)
         said = self._process.run(Task("post", requests=requests))
         answers = {answer.request: answer for answer in said}
+        # what each service answered, (browsers,); none in time counts as a failure
         found = [outcome(answers[n].status if n in answers else 0) for n in range(len(to))]
         reasons = [
             _reason(one, answers.get(n))
@@ -141,15 +142,15 @@ class BrowserTarget:
             self._subscriptions.remove(gone)
             logger.info("browsers: %d subscriptions have ended and are removed", len(gone))
         self._has_reached |= "taken" in found
-        tried = [self._tried(one.endpoint, what) for one, what in zip(to, found, strict=True)]
-        return tried, next(iter(reasons), "")
-
-    def _tried(self, endpoint: str, what: Outcome) -> Outcome:
-        """Count an attempt; what fails too often is refused."""
+        # count the attempts; what fails too often is refused
         most = MOST_TRIES if self._has_reached else MOST_TRIES - 1
-        tries = min(self._tries.get(endpoint, 0) + 1, most) if what == "failed" else MOST_TRIES
-        self._tries[endpoint] = tries
-        return "refused" if what == "failed" and tries == MOST_TRIES else what
+        for n, one in enumerate(to):
+            has_failed = found[n] == "failed"
+            tries = min(self._tries.get(one.endpoint, 0) + 1, most) if has_failed else MOST_TRIES
+            self._tries[one.endpoint] = tries
+            if has_failed and tries == MOST_TRIES:
+                found[n] = "refused"
+        return found, next(iter(reasons), "")
 
     def _request(
         self, key: ApprisePEMController, notice: Notice, to: PushSubscription
@@ -159,6 +160,7 @@ class BrowserTarget:
         Apprise encrypts and signs. Its own post keeps a message for a minute at most, states no
         urgency and gives one answer for all browsers.
         """
+        # RFC 8291 and RFC 8188; the headers are those of RFC 8030
         body = key.encrypt_webpush(payload(notice), *to.keys)
         topic = hashlib.sha256(notice.tag.encode()).digest()[:24]
         headers = {
@@ -228,6 +230,7 @@ def check_endpoint(endpoint: str) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host, parts = "", urlsplit("")
+    # no name or number of a network of one's own
     is_public = "." in host and not host.endswith((".local", ".localhost", ".internal"))
     try:
         ipaddress.ip_address(host)

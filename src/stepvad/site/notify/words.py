@@ -65,7 +65,7 @@ class NoticeWords:
             return made
         limit = (
             "This is the last message of this hour: further events follow in one message from "
-            f"{self._clock(next_at)} on."
+            f"{datetime.fromtimestamp(next_at, self.zone):%H:%M} on."
         )
         return Notice(made.title, f"{made.body}\n{limit}", made.link, made.tag)
 
@@ -95,8 +95,9 @@ class NoticeWords:
         cameras = ", ".join(f"{camera} {n}" for camera, n in counts.most_common(LISTED))
         ending = {"new": "", "again": ", nobody has looked yet", "over": ", over"}[kind]
         lines = [
-            f"{self._when(one.start_time, now)} {place(one)}: {_lower(what(one))}"
+            f"{self._when(one.start_time, now)} {place(one)}: {said[:1].lower()}{said[1:]}"
             for one in records[-LISTED:]
+            for said in [what(one)]
         ]
         if len(records) > LISTED:
             lines.insert(0, f"{cameras}. The latest {LISTED}:")
@@ -106,9 +107,6 @@ class NoticeWords:
             f"{self.page}/#events" if self.page else "",
             f"events {kind}",
         )
-
-    def _clock(self, time: float) -> str:
-        return datetime.fromtimestamp(time, self.zone).strftime("%H:%M")
 
     def _when(self, time: float, now: float) -> str:
         """The time, with the day if it was another one."""
@@ -166,7 +164,3 @@ def opens_here_only(page: str) -> bool:
 
 def _name(camera: str) -> str:
     return camera[:1].upper() + camera[1:]
-
-
-def _lower(words: str) -> str:
-    return words[:1].lower() + words[1:]

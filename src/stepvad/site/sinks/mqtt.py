@@ -87,6 +87,7 @@ class Mqtt:
         if settings.tls:
             client.tls_set_context(ssl.create_default_context())
         client.reconnect_delay_set(*RECONNECT_S)
+        # the broker says so once it hears nothing more of this site
         client.will_set(f"{self._prefix}/available", "offline", QOS, retain=True)
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -103,7 +104,11 @@ class Mqtt:
             )
         camera = message.after.camera
         with self._lock:
-            self._note(kind, camera, message.after.id)
+            opened = self._open.setdefault(camera, set())
+            if kind == "end":
+                opened.discard(message.after.id)
+            else:
+                opened.add(message.after.id)
             sent = [
                 self._publish("events", encode(message).decode()),
                 self._publish("reviews", json.dumps(review(message))),
@@ -144,13 +149,6 @@ class Mqtt:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _note(self, kind: ChangeKind, camera: str, id: str) -> None:
-        opened = self._open.setdefault(camera, set())
-        if kind == "end":
-            opened.discard(id)
-        else:
-            opened.add(id)
-
     def _anomaly(self, camera: str) -> str:
         return "ON" if self._open.get(camera) else "OFF"
 
@@ -176,13 +174,16 @@ class Mqtt:
         if reason.is_failure:
             self._reason = str(reason)
             return
+        # what a broker retains may be from before a restart, of the broker or of the site
         with self._lock:
             for camera, state in self._status.items():
                 self._publish(f"{camera}/status", state, retain=True)
                 self._publish(f"{camera}/load", self._load.get(camera, "ok"), retain=True)
                 self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True)
-                if self._discovery:
-                    self._announce(camera)
+                if self._discovery:  # of Home Assistant
+                    found = discovery_topics(self._prefix, self._discovery, self._site, camera)
+                    for topic, payload in found.items():
+                        client.publish(topic, payload, QOS, retain=True)
             self._publish("available", "online", retain=True)
             self._connected.set()
         if self._takes_marks:
@@ -199,12 +200,6 @@ class Mqtt:
                 logger.warning("a message on %s is ignored: %s", message.topic, str(error)[:200])
             return
         self.on_mark(mark)
-
-    def _announce(self, camera: str) -> None:
-        """Publish the Home Assistant discovery messages of a camera."""
-        told = discovery_topics(self._prefix, self._discovery, self._site, camera)
-        for topic, payload in told.items():
-            self._client.publish(topic, payload, QOS, retain=True)
 
     def _on_connect_fail(self, client: Client, userdata: object) -> None:
         self._reason = "nobody who answers" + (" with a trusted certificate" if self._tls else "")

@@ -22,7 +22,7 @@ from stepvad.events.record import DeliveryError, RefusedError
 from stepvad.files import HIDDEN, redact, secret
 
 if TYPE_CHECKING:
-    from httpx import AsyncClient, Response
+    from httpx import AsyncClient
 
     from stepvad.codec import JsonObject
     from stepvad.events.record import SinkMessage
@@ -37,35 +37,12 @@ MOST_BYTES = 1 << 16
 """Maximum size of a response, which is discarded; beyond it the connection is closed."""
 DAY_S = 86400.0
 Verdict = Literal["retry", "retry for a day", "refuse"]
-STATUSES: dict[int, Verdict] = {
-    400: "refuse",
-    401: "retry for a day",
-    402: "retry for a day",
-    403: "retry for a day",
-    404: "retry for a day",
-    405: "retry for a day",
-    406: "refuse",
-    407: "retry for a day",
-    408: "retry",
-    409: "retry for a day",
-    410: "retry for a day",
-    411: "refuse",
-    413: "refuse",
-    414: "refuse",
-    415: "refuse",
-    417: "refuse",
-    421: "retry",
-    422: "refuse",
-    423: "retry",
-    425: "retry",
-    426: "retry for a day",
-    429: "retry",
-    431: "refuse",
-    451: "retry for a day",
-    501: "retry for a day",
-    505: "retry for a day",
-}
-"""`refuse` concerns the message itself, `retry for a day` a configuration that can be fixed."""
+REFUSED = frozenset({400, 406, 411, 413, 414, 415, 417, 422, 431})
+"""Statuses about the message itself: it would be refused again."""
+BUSY = frozenset({408, 421, 423, 425, 429})
+"""Statuses of a receiver that may take the message soon."""
+UNABLE = frozenset({501, 505})
+"""Statuses of a server that needs another configuration, as most below 500 do."""
 
 LONGEST_LINE = 1 << 20
 """Upper bound for the bytes of a line."""
@@ -73,7 +50,10 @@ LONGEST_LINE = 1 << 20
 
 def verdict(status: int) -> Verdict:
     """How to handle a message after a status other than 2xx."""
-    return STATUSES.get(status, "retry" if status >= 500 else "retry for a day")
+    if status in REFUSED:
+        return "refuse"
+    is_passing = status in BUSY or (status >= 500 and status not in UNABLE)
+    return "retry" if is_passing else "retry for a day"
 
 
 class Webhook:
@@ -142,6 +122,7 @@ class Webhook:
         """Post within the timeout; return the status and the Retry-After seconds."""
         import httpx
 
+        # asyncio, since only there a time-out covers the whole request
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
@@ -160,20 +141,21 @@ class Webhook:
         )
 
     async def _post(self, body: bytes) -> tuple[int, float]:
-        async with self._client.stream(
-            "POST", self._url, content=body, headers=self._headers(body)
-        ) as answer:
-            await _read(answer)
-            asked = answer.headers.get("Retry-After", "")
-            return answer.status_code, float(asked) if asked.isdecimal() else 0.0
-
-    def _headers(self, body: bytes) -> dict[str, str]:
         headers = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
         if self._key is not None:
+            # signed with its time: whoever records a request cannot send it again later
             timestamp = str(int(self._clock()))
             headers[TIMESTAMP] = timestamp
             headers[SIGNATURE] = f"v1={signature(self._key, timestamp, body)}"
-        return headers
+        async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
+            # read a short answer to its end, so that the connection is used again
+            size = 0
+            async for part in answer.aiter_raw():
+                size += len(part)
+                if size > MOST_BYTES:
+                    break
+            asked = answer.headers.get("Retry-After", "")
+            return answer.status_code, float(asked) if asked.isdecimal() else 0.0
 
     def _hide(self, text: str) -> str:
         """Hide the key, and the path and query of the URL, in a text."""
@@ -240,6 +222,7 @@ class JsonLines:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = self._repaired_size(file)
+            # a line is there as a whole or not at all
             try:
                 written = os.write(file, line)
                 if written < len(line):
@@ -250,14 +233,19 @@ class JsonLines:
                 raise
         finally:
             os.close(file)
-        if is_new:
-            _sync_directory(self.path.parent)
+        if is_new:  # make its name durable, too
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def _repaired_size(self, file: int) -> int:
         """Remove a truncated last line; return the size of the file."""
         size = os.fstat(file).st_size
         if not size or os.pread(file, 1, size - 1) == b"\n":
             return size
+        # the last line is torn: cut it off if it is one of ours
         start = max(size - LONGEST_LINE, 0)
         tail = os.pread(file, size - start, start)
         torn = tail[tail.rfind(b"\n") + 1 :]
@@ -268,15 +256,6 @@ class JsonLines:
             )
         os.ftruncate(file, size - len(torn))
         return size - len(torn)
-
-
-async def _read(answer: Response) -> None:
-    """Read a response up to `MOST_BYTES`, to reuse the connection."""
-    size = 0
-    async for part in answer.aiter_raw():
-        size += len(part)
-        if size > MOST_BYTES:
-            return
 
 
 def _reason(error: BaseException) -> str:
@@ -293,12 +272,3 @@ def _reason(error: BaseException) -> str:
         if following is None:
             return words
         cause = following
-
-
-def _sync_directory(path: Path) -> None:
-    """Make the name of a new file durable."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
