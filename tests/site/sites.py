@@ -30,7 +30,7 @@ from tests.video.graphs import movenet, yolox
 from tests.video.servers import SLOWER, wait_until
 
 RATE = demo.RATE
-WATCHDOG_S, RESTART_S = 6.0, 0.2
+WATCHDOG_S, RESTART_S = 8.0, 0.2
 NO_PAGE = "[web]\nenabled = false\n"
 
 
@@ -151,7 +151,8 @@ class ServiceManager:
                 is_ready |= b"READY=1" in self._notified.recv(100)
                 alive_at = time.monotonic()
             code = self.process.poll()
-            if code is None and is_ready and time.monotonic() - alive_at > WATCHDOG_S:
+            is_late = is_ready and time.monotonic() - alive_at > WATCHDOG_S
+            if code is None and is_late and not self._stopping:
                 self.process.kill()
             if code is not None:
                 time.sleep(RESTART_S)

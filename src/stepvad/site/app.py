@@ -140,7 +140,11 @@ class Site:
             # cameras first, deliveries last
             left = self.pipeline.stop(self._supervisor)
             left += self._supervisor.stop(others, PAGE_S)
-            return left + self._stop_deliveries(deliveries)
+            # the last messages get a moment; the rest stays in the store
+            deadline = time.monotonic() + DELIVER_S
+            while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
+                time.sleep(0.05)
+            return left + self._supervisor.stop([d.stage for d in deliveries], DELIVERIES_S)
         finally:
             self.store.close()
 
@@ -154,20 +158,11 @@ class Site:
         for sink in connected:
             if isinstance(sink, CameraListener):
                 self.pipeline.intake.states.listeners.append(sink)
-            if isinstance(sink, MarkSource):
-                sink.on_mark = self._mark_later
+            if isinstance(sink, MarkSource):  # its thread must not wait for the disk
+                sink.on_mark = lambda mark: self.pipeline.tasks.put(
+                    "upkeep", partial(mark_stored, self.store, mark, "mqtt")
+                )
         return connected
-
-    def _mark_later(self, message: MarkMessage) -> None:
-        """Queue a mark from outside the page; a broker's thread must not wait for the disk."""
-        self.pipeline.tasks.put("upkeep", partial(mark_stored, self.store, message, "mqtt"))
-
-    def _stop_deliveries(self, deliveries: Sequence[SinkDelivery]) -> list[str]:
-        """Send the last messages for a moment; the rest stays in the store."""
-        deadline = time.monotonic() + DELIVER_S
-        while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
-            time.sleep(0.05)
-        return self._supervisor.stop([delivery.stage for delivery in deliveries], DELIVERIES_S)
 
     def _page(self) -> Page | None:
         if self._serve is None or not self.settings.web.enabled:

@@ -49,6 +49,7 @@ Joint = tuple[Place, Place] | None
 
 def check(settings: SiteSettings) -> Iterator[str]:
     """Yield a line for each check that passes; the first failure raises."""
+    # each camera: its model, its source and the way to it
     models = Models()
     for camera in settings.cameras:
         if settings.learns(camera) and not settings.model_of(camera).exists():
@@ -66,10 +67,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
     if any(camera.has_pictures for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
             yield f"ok: the network {network} is in {model_file(network)}"
-    for reference in _references(settings):
-        secret(reference)
-        yield f"ok: there is a secret in {reference}"
-    yield from _people(settings)
+    yield from _sinks(settings)
     web = settings.web
     if web.enabled and web.certificate and web.key:
         server_tls(web.certificate, web.key)
@@ -138,15 +136,24 @@ def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> 
         answer(_Answer(problem=str(error)))
 
 
-def _people(settings: SiteSettings) -> Iterator[str]:
-    """Check the targets of messages to people; connects to nobody."""
-    for people in settings.sinks.notify:
+def _sinks(settings: SiteSettings) -> Iterator[str]:
+    """Check secrets and the targets of messages to people; connects to nobody."""
+    # every reference to a secret leads to one
+    sinks, web = settings.sinks, settings.web
+    references = [webhook.secret for webhook in sinks.webhooks]
+    references += [sinks.mqtt.password if sinks.mqtt else None, web.token]
+    references += [to for people in sinks.notify for to in people.to if to != BROWSERS]
+    for reference in references:
+        if reference is not None:
+            secret(reference)
+            yield f"ok: there is a secret in {reference}"
+    for people in sinks.notify:
         for to in people.to:
             yield f"ok: people {people.name}: {to}: {target_named(to, settings).describe()}"
-    page = page_address(settings.web)
-    if settings.sinks.notify and opens_here_only(page):
+    link = page_address(web)
+    if sinks.notify and opens_here_only(link):
         yield (
-            f"warning: messages link to {page}, which opens on this machine only; "
+            f"warning: messages link to {link}, which opens on this machine only; "
             "set public_url under [web]"
         )
 
@@ -200,14 +207,6 @@ def _link(camera: CameraSettings) -> Iterator[str]:
         yield f"ok: camera {name}: TLS is not used, and there is no password to protect"
 
 
-def _references(settings: SiteSettings) -> list[str]:
-    sinks = settings.sinks
-    found = [webhook.secret for webhook in sinks.webhooks]
-    found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]
-    found += [to for people in sinks.notify for to in people.to if to != BROWSERS]
-    return [reference for reference in found if reference is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """A picture, or why there is none."""
@@ -241,6 +240,7 @@ def _first_people(
         now = time.monotonic()
         late = now + LOOK_S if late is None else late
         (found,) = detect_and_recover(estimator, [image], [NOBODY])
+        # people that are sure enough, with their joints in pixels, (V, 2)
         found = found.select(found.certain(min_confidence))
         height, width, _ = image.shape
         poses = [

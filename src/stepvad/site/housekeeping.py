@@ -10,17 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepvad.errors import DataError
+from stepvad.events import drift
 from stepvad.events.calibration import Calibration
 from stepvad.events.camera import CameraProfile
-from stepvad.events.drift import (
-    BLOCK_S,
-    FEWEST_BLOCKS,
-    SPAN_BLOCKS,
-    BlockStats,
-    DriftMonitor,
-    Shift,
-    score_with_stats,
-)
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
@@ -118,6 +110,7 @@ class LoadWatch:
         for view in self._status.snapshot().cameras:
             before, now = self._reported.get(view.name, "ok"), view.load.state
             self._calm[view.name] = self._calm.get(view.name, 0) + 1 if now == "ok" else 0
+            # a camera at the limit does not flicker: an overload has to be over for a while
             is_over = now == "ok" and self._calm[view.name] >= CLEAR_CHECKS
             if now == before or (now == "ok" and not is_over):
                 continue
@@ -137,7 +130,7 @@ class CameraDrift:
     profile: CameraProfile
     calibration: Calibration
     status: LiveStatus
-    monitor: DriftMonitor | None = field(init=False, default=None)
+    monitor: drift.DriftMonitor | None = field(init=False, default=None)
     _reason: str = field(init=False, default=UNKNOWN)
     _numbers: str = field(init=False, default="")
     _was_changed: bool = field(init=False, default=False)
@@ -147,26 +140,26 @@ class CameraDrift:
         if before is None:
             return
         try:
-            self.monitor = DriftMonitor(before)
+            self.monitor = drift.DriftMonitor(before)
         except DataError as error:
             self._reason = TOO_SHORT
             self._numbers = str(error)
 
     @property
-    def before(self) -> BlockStats | None:
+    def before(self) -> drift.BlockStats | None:
         """Statistics of the camera at its calibration, or else of all cameras."""
         stats = self.calibration.block_stats
         own = stats.get(self.profile.camera)
-        if own is not None and len(own) >= FEWEST_BLOCKS:
+        if own is not None and len(own) >= drift.FEWEST_BLOCKS:
             return own
-        return BlockStats.join([*stats.values()]) if stats else None
+        return drift.BlockStats.join([*stats.values()]) if stats else None
 
     def add_footage(self, clip: Clip) -> None:
         """Add the end of some footage to the statistics."""
         if self.monitor is not None:
-            self.monitor.observe(
-                score_with_stats(self.profile.detector, latest_block(clip), self.profile.rate)[1]
-            )
+            block = latest_block(clip)
+            _, stats = drift.score_with_stats(self.profile.detector, block, self.profile.rate)
+            self.monitor.observe(stats)
 
     def report(self) -> None:
         """Update the live status; log a warning when drift starts."""
@@ -201,17 +194,17 @@ def delete_old_data(store: Store, recordings: Path, kept: RetentionSettings) -> 
 
 def latest_block(clip: Clip) -> Clip:
     """The end of a clip, one block long."""
-    first = max(clip.n_frames - round(BLOCK_S * clip.rate()), 0)
+    first = max(clip.n_frames - round(drift.BLOCK_S * clip.rate()), 0)
     parts = [track.between(first, clip.n_frames) for track in clip.tracks]
     tracks = tuple(replace(part, frames=part.frames - first) for part in parts if len(part))
     return replace(clip, n_frames=clip.n_frames - first, tracks=tracks)
 
 
-def drift_words(monitor: DriftMonitor) -> str:
+def drift_words(monitor: drift.DriftMonitor) -> str:
     """Describe the drift of a camera from its two-hour spans, for a guard."""
     if not monitor.spans_seen:
-        looked = SPAN_BLOCKS - monitor.missing
-        return f"too early to tell: people were compared {looked} of {SPAN_BLOCKS} times"
+        looked = drift.SPAN_BLOCKS - monitor.missing
+        return f"too early to tell: people were compared {looked} of {drift.SPAN_BLOCKS} times"
     if not monitor.in_a_row:
         return "people move as they did when the threshold was set"
     if not monitor.has_changed:
@@ -225,7 +218,7 @@ def drift_words(monitor: DriftMonitor) -> str:
     return f"people move differently than when the threshold was set: {kinds}. {DRIFT_REMEDY}"
 
 
-def drift_numbers(monitor: DriftMonitor) -> str:
+def drift_numbers(monitor: drift.DriftMonitor) -> str:
     """The largest changes, for experts."""
     return ", ".join(
         f"{change.name} {change.before:.3g} then and {change.now:.3g} now"
@@ -233,7 +226,7 @@ def drift_numbers(monitor: DriftMonitor) -> str:
     )
 
 
-def _meaning(change: Shift) -> str:
+def _meaning(change: drift.Shift) -> str:
     """Meaning of a changed statistic to somebody who looks at the camera."""
     more = change.now > change.before
     match change.name:

@@ -55,7 +55,13 @@ class MarkFollower:
         if marked == self._seen:
             return
         applied = [self._is_applied(model) for model in self._models.loaded()]
-        self._forget_poses()
+        # Poses of normal events are kept as long as the events are stored, and no longer, whichever
+        # model found them: a site that learns has a new one every night.
+        stored = {file_stem(id) for id in self._store.marked()}
+        directories = normal_set_path(self._settings.data / DIRECTORY / "*").name
+        for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
+            if path.stem not in stored:
+                path.unlink(missing_ok=True)
         self._seen = marked if all(applied) else None
 
     def reload(self, path: Path) -> None:
@@ -96,6 +102,7 @@ class MarkFollower:
         """Write the poses of marked events, and queue the limits that follow from the marks."""
         kept = kept_beside(self._settings.data, model.sha256)
         update_normal_set(normal_set_path(kept), marks.clips, marks.not_normal)
+        # thresholds rise above the alerts that were no events
         before = model.calibration
         if before is None:
             return
@@ -108,17 +115,6 @@ class MarkFollower:
             *(len(after.marked), before.threshold.value, after.threshold.value),
         )
         self._queue(self._models.load(model.path))
-
-    def _forget_poses(self) -> None:
-        """Keep the poses of normal events as long as the events are stored, and no longer.
-
-        Whichever model found them: a site that learns has a new one every night.
-        """
-        stored = {file_stem(id) for id in self._store.marked()}
-        directories = normal_set_path(self._settings.data / DIRECTORY / "*").name
-        for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
-            if path.stem not in stored:
-                path.unlink(missing_ok=True)
 
     def _queue(self, model: Loaded) -> None:
         """Queue the limits of a model's cameras."""
@@ -177,6 +173,11 @@ def marks_in(store: Store, model_sha256: str) -> Marks:
     every = store.marked()
     marked = [id for id in every if id in records]
     bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
+    # the poses of the people in each event, as far as they are stored and can be read
+    clips = {}
+    for id, body in bodies.items():
+        with skip_unreadable(f"event {id}"):
+            clips[id] = people_of(records[id], tracks.from_bytes(body))
     if len(every) > len(marked):
         logger.info("marked events of other models, left alone: %d", len(every) - len(marked))
     if len(bodies) < len(marked):
@@ -184,7 +185,7 @@ def marks_in(store: Store, model_sha256: str) -> Marks:
         logger.info("marked events whose poses are too old to be kept: %d", old)
     return Marks(
         normal={id: Marked(camera=records[id].camera, peak=records[id].top_score) for id in marked},
-        clips=_clips(bodies, records),
+        clips=clips,
         not_normal=[id for id in records if id not in marked],
     )
 
@@ -205,12 +206,3 @@ def people_of(event: Record, clip: Clip) -> Clip:
     """The poses of the people in an event; of everybody if none of them has poses."""
     tracks = tuple(track for track in clip.tracks if track.id in event.tracks)
     return replace(clip, name=event.id, tracks=tracks or clip.tracks)
-
-
-def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
-    """A clip of the people in each event."""
-    clips = {}
-    for id, body in bodies.items():
-        with skip_unreadable(f"event {id}"):
-            clips[id] = people_of(records[id], tracks.from_bytes(body))
-    return clips

@@ -31,14 +31,7 @@ from pathlib import Path
 from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
 from stepvad.events.rules import WatchHours
-from stepvad.site.event_writer import (
-    ChangeQueue,
-    EventWriter,
-    Explained,
-    TaskQueue,
-    background_stage,
-    explain_event,
-)
+from stepvad.site import event_writer
 from stepvad.site.housekeeping import CameraDrift
 from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.site.intake.playback import PlayedScene
@@ -69,8 +62,8 @@ class Pipeline:
     """Stages in the order of a frame, with the seconds that they have to stop."""
     intake: Intake
     scorer: SiteScorer
-    changes: ChangeQueue
-    tasks: TaskQueue
+    changes: event_writer.ChangeQueue
+    tasks: event_writer.TaskQueue
     """Work in the background, from the pipeline and from others."""
     marks: MarkFollower
     """Applies marks on events to the thresholds of the cameras."""
@@ -106,8 +99,8 @@ def build_pipeline(
     profiles = {name: watcher.profile for name, watcher in watchers.items()}
     # from people to changes of events; explanations and changed limits come back to it
     recordings = settings.data / RECORDINGS
-    changes, tasks = ChangeQueue(), TaskQueue()
-    explained: deque[Explained] = deque(maxlen=MOST_RETURNED)
+    changes, tasks = event_writer.ChangeQueue(), event_writer.TaskQueue()
+    explained: deque[event_writer.Explained] = deque(maxlen=MOST_RETURNED)
     limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
     drifting = cameras.drifting(profiles)
     scorer = SiteScorer(
@@ -118,15 +111,17 @@ def build_pipeline(
         drift={one.profile.camera: one.add_footage for one in drifting},
     )
     # from changes to the store, and explanations in the background
-    explain = partial(explain_event, store, profiles, explained)
-    writer = EventWriter(changes, store.change, status, tasks, explain, recordings=recordings)
+    explain = partial(event_writer.explain_event, store, profiles, explained)
+    writer = event_writer.EventWriter(
+        changes, store.change, status, tasks, explain, recordings=recordings
+    )
     return Pipeline(
         way=(
             (intake.sources, SOURCES_S),
             (intake.pose_stages, POSES_S),
             ([scorer.stage], SCORING_S),
             ([writer.stage], WRITER_S),
-            ([background_stage(tasks)], BACKGROUND_S),
+            ([event_writer.background_stage(tasks)], BACKGROUND_S),
         ),
         intake=intake,
         scorer=scorer,

@@ -84,6 +84,7 @@ class ChildProcess:
         except BaseException:
             ours.close()
             raise
+        # reads and writes of the pipe time out in the kernel, within a message, too
         limit = struct.pack("ll", int(TRANSFER_S), 0)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, limit)
@@ -110,6 +111,7 @@ class ChildProcess:
             self._alive_at = now  # this process was paused, and the child may have been too
         deadline = now + timeout_s
         while True:
+            # every wait beats: a child that hangs is not taken for a stage that hangs
             self._heartbeat.beat()
             ready = self.pipe.poll(max(deadline - time.monotonic(), 0.0))
             self._asked_at = now = time.monotonic()
@@ -219,13 +221,9 @@ class SupervisedProcess:
         finally:
             self.pid = None
             code = child.stop()
-        return why or _ended(code)
-
-
-def _ended(code: int | None) -> str:
-    if code == OTHER_VERSION:
-        return "another version of stepvad is installed now: restart the site"
-    return f"ended with code {code}"
+        if code == OTHER_VERSION:
+            why = "another version of stepvad is installed now: restart the site"
+        return why or f"ended with code {code}"
 
 
 class ChildPipe:

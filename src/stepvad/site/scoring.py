@@ -18,13 +18,7 @@ from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
 from stepvad.people import People
 from stepvad.poses import Clip, Pose
-from stepvad.site.event_writer import (
-    ChangeQueue,
-    EventPoses,
-    Explained,
-    PendingChange,
-    TaskQueue,
-)
+from stepvad.site import event_writer
 from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Limit
@@ -108,11 +102,11 @@ class ScoringQueues(NamedTuple):
     """Input and output queues of scoring; the last two come back to it, which owns the events."""
 
     frames: FrameQueues
-    changes: ChangeQueue
+    changes: event_writer.ChangeQueue
     """Event changes."""
-    tasks: TaskQueue
+    tasks: event_writer.TaskQueue
     """Recorded clips and footage for the comparison with the calibration."""
-    explained: deque[Explained]
+    explained: deque[event_writer.Explained]
     """Explanations of events that may still be open."""
     limits: deque[Limit]
     """Changed thresholds."""
@@ -286,7 +280,7 @@ class SiteScorer:
     ) -> None:
         for kind, record in changes:
             poses = None if kind == "update" else poses_of(watcher, record)
-            change = PendingChange(kind, record, arrived or time.monotonic(), poses)
+            change = event_writer.PendingChange(kind, record, arrived or time.monotonic(), poses)
             self._queues.changes.put(change)
 
 
@@ -297,8 +291,8 @@ def by_track(
     return dict(zip(windows.track_id[rows].tolist(), values[rows].tolist(), strict=True))
 
 
-def poses_of(watcher: Watcher, record: Record) -> EventPoses:
+def poses_of(watcher: Watcher, record: Record) -> event_writer.EventPoses:
     """The poses of everybody in view from `BEFORE_S` before an event, as far as buffered."""
     first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
     since, clip = watcher.events.clip(first=max(first, 0))
-    return EventPoses(clip, watcher.events.peak_slot - since, record.track_id)
+    return event_writer.EventPoses(clip, watcher.events.peak_slot - since, record.track_id)

@@ -48,7 +48,7 @@ class Service:
     def run(self, run: RunService) -> int:
         """Run until SIGTERM or Ctrl-C; return the exit code, or start again with new settings."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self._note_signal)
         raise_file_limit()
         exit_unless_called_again(START_S)
         try:
@@ -81,7 +81,7 @@ class Service:
         """Stop, then start again with the settings in the file; thread-safe."""
         self._restarting = True
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True
 
     def _start_again(self) -> None:
@@ -134,6 +134,7 @@ def raise_file_limit() -> int:
     """Raise the soft limit on open files towards the hard one; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    # no more than the hard limit, and never less than there is
     if wanted <= soft or soft == resource.RLIM_INFINITY:
         wanted = soft
     try:

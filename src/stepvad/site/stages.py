@@ -162,6 +162,7 @@ class Supervisor:
 
     def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
         """Stop stages together; return the names of those that did not stop in time."""
+        # tell all of them before waiting for any
         deadline = time.monotonic() + within_s
         with self._lock:
             ending = {
@@ -209,7 +210,8 @@ class Supervisor:
 
     def _run(self, stage: Stage) -> None:
         one = self._running[stage.name]
-        _show_name(stage.name)
+        if sys.platform == "linux":  # the name that `top -H` and debuggers show, up to 15 bytes
+            ctypes.CDLL(None).prctl(PR_SET_NAME, stage.name.encode()[:15], 0, 0, 0)
         try:
             stage.run()
         except BaseException:
@@ -356,8 +358,9 @@ class Repeats:
             if now - at < self._every_s:
                 self._seen[kind] = at, held + 1
                 return None
+            # least recently logged first: the table of kinds is bounded
             self._seen.pop(kind, None)
-            self._seen[kind] = now, 0  # reinserted at the end, to keep the oldest first
+            self._seen[kind] = now, 0
             if len(self._seen) > MOST_KINDS:
                 del self._seen[next(iter(self._seen))]
             return held
@@ -428,12 +431,6 @@ def _report(dead: list[_Running], late: list[_Running]) -> None:
         logger.critical("%s hangs: no progress for %g s; exiting", one.name, limit_s)
     if late:  # where all threads are; this needs none of their locks
         faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
-
-
-def _show_name(name: str) -> None:
-    """Set the thread name shown by `top -H` and debuggers, truncated to 15 bytes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 class _Text(logging.Formatter):

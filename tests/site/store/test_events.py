@@ -388,7 +388,7 @@ class World:
         self.clock = StoreClock(lambda: self.true)
 
     def time(self) -> float:
-        return self.clock.read(self.connection, self.true + self.error_s)
+        return self.clock.stamp(self.connection, self.true + self.error_s)
 
     def run(self, days: float) -> None:
         """Store an event and delete old ones every six hours."""

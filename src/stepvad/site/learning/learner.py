@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from stepvad.errors import StepvadError
-from stepvad.events.calibration import calibration_path, read_calibration
+from stepvad.events import calibration
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import duration, hours_for_promise
 from stepvad.site.intake.status import LearningView, LiveStatus
@@ -120,7 +120,10 @@ class Learner:
         if self._round is None:
             kind = due_round(situation, self._settings.learning.hours)
             if kind is not None:
-                self._begin(kind)
+                self._asked.clear()
+                errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
+                self._round = TrainingJob(kind, self._start(kind, errors), errors, time.monotonic())
+                logger.info("learning: a %s begins", "fit" if kind == "fit" else "calibration")
         self._tell(situation)
 
     def _situation(self) -> Situation:
@@ -136,12 +139,6 @@ class Learner:
             failed_at=self._failed_at,
             is_asked=self._asked.is_set(),
         )
-
-    def _begin(self, kind: JobKind) -> None:
-        self._asked.clear()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
-        self._round = TrainingJob(kind, self._start(kind, errors), errors, time.monotonic())
-        logger.info("learning: a %s begins", "fit" if kind == "fit" else "calibration")
 
     def _see_to(self, round: TrainingJob) -> bool:
         """Note the end of a round; one that hangs is killed. True if there is a new model."""
@@ -193,7 +190,7 @@ class Learner:
     def _needed(self) -> float:
         """Hours of footage, new to the model, that its promise takes."""
         try:
-            found = read_calibration(calibration_path(self._versions.model))
+            found = calibration.read_calibration(calibration.calibration_path(self._versions.model))
         except StepvadError:
             return 0.0
         first, *others = found.counted.values()
@@ -283,6 +280,7 @@ def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
     current = at.current
     if current is None or at.is_asked:
         return "fit"
+    # a young model by day, too, any other at night and once, if there is reason to
     known = (current.fitted + current.measured).hours
     if known < YOUNG_HOURS and at.new.hours >= GROWTH * known:
         return "fit"
@@ -290,6 +288,7 @@ def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
     is_worth = at.new.hours >= NIGHT_SHARE * at.amount.hours or at.marks != current.marks
     if hours.include(at.now) and rested and is_worth:
         return "fit"
+    # the same model with a threshold of more footage
     is_more = at.unmeasured.hours >= MEASURE_SHARE * current.measured.hours
     return "calibrate" if is_more else None
 
@@ -302,6 +301,7 @@ def progress_words(
     `since` is the time of the oldest recording, `needed` the hours of footage, new to the model,
     that the promise takes.
     """
+    # the rate so far says how long the rest will take
     amount, current = at.amount, at.current
     seen = f"{duration(amount.hours)} of motion, {amount.people} tracks of people"
     passed_s = 0.0 if since is None else max(at.now - since, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -173,8 +173,10 @@ def split_tables(text: str) -> list[TextTable]:
     found: list[TextTable] = []
     lead = ""
     for number, part in enumerate(parts):
-        body, tail = _without_tail(part)
-        rest, above = _comment_above(tail) if number < len(parts) - 1 else (tail, "")
+        # blank lines and comments after the last key; a comment right above the next header is its
+        body, tail = _cut(part, lambda line: re.fullmatch(r"\s*(#.*)?\s*", line) is not None)
+        is_last = number == len(parts) - 1
+        rest, above = (tail, "") if is_last else _cut(tail, lambda line: bool(line.strip()))
         header = body.partition("\n")[0] if number else ""
         found.append(TextTable(_path(header), header.lstrip().startswith("[["), lead, body, rest))
         lead = above
@@ -466,20 +468,11 @@ def _headers(text: str) -> Iterator[int]:
         is_first = is_first and token.lastgroup == "space"
 
 
-def _without_tail(part: str) -> tuple[str, str]:
-    """The lines up to the last key, and the blank ones and comments after them."""
-    lines = part.splitlines(keepends=True)
-    end = len(lines)
-    while end and re.fullmatch(r"\s*(#.*)?\s*", lines[end - 1]):
-        end -= 1
-    return "".join(lines[:end]), "".join(lines[end:])
-
-
-def _comment_above(tail: str) -> tuple[str, str]:
-    """What belongs to the table before, and the comment right above the next header."""
-    lines = tail.splitlines(keepends=True)
+def _cut(text: str, belongs: Callable[[str], bool]) -> tuple[str, str]:
+    """The lines before, and the last lines, which all belong together."""
+    lines = text.splitlines(keepends=True)
     start = len(lines)
-    while start and lines[start - 1].strip():
+    while start and belongs(lines[start - 1]):
         start -= 1
     return "".join(lines[:start]), "".join(lines[start:])
 

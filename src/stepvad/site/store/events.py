@@ -115,6 +115,7 @@ class Store:
                 f"event {record.id}: expected an end time with an end and no other change, "
                 f"got {kind} {'without' if record.is_open else 'with'} one"
             )
+        # the event and the messages about it in one transaction: none without the other
         with self._database.write() as connection:
             before = _find(connection, record.id)
             outcome = _outcome(kind, before, record)
@@ -139,7 +140,7 @@ class Store:
             "label = ?3, start_time = ?4, end_time = ?5, changed = ?6, stored = ?7, body = ?8",
             (
                 *(record.id, record.camera, record.label, record.start_time, record.end_time),
-                *(self._clock(), self._time.read(connection, self._clock())),
+                *(self._clock(), self._time.stamp(connection, self._clock())),
                 encode(record).decode(),
             ),
         )
@@ -185,6 +186,7 @@ class Store:
         if open is not None:
             parts = [*parts, f"end_time IS {'' if open else 'NOT '}NULL"]
         with self._database.read() as connection:
+            # a page goes on after the last event of the one before it
             if before_id is not None:
                 last = _find(connection, before_id)
                 if last is None:
@@ -303,6 +305,7 @@ class Store:
 
         No trace of them is left in the files. Open events are kept unless `include_open` is set.
         """
+        # open events are counted, and kept unless they are asked for
         parts, values = where(camera=camera, before=before, ends_after=after, ids=ids)
         with self._database.write() as connection:
             kept = 0
@@ -323,7 +326,7 @@ class Store:
         """Delete expired data unless the clock is in doubt; age counts from the last change."""
         deleted = Deleted(events=0, poses=0, kept_open=0)
         with self._database.write() as connection:
-            time = self._time.read(connection, now)
+            time = self._time.stamp(connection, now)
             if not self.clock_doubt:
                 deleted = delete_old(connection, retention, time)
         if deleted.events or deleted.poses or not self._database.is_clean:
@@ -335,7 +338,7 @@ class Store:
     def stamp(self, now: float) -> float:
         """The time of the store, given the wall clock."""
         with self._database.write() as connection:
-            return self._time.read(connection, now)
+            return self._time.stamp(connection, now)
 
     @property
     def clock_doubt(self) -> str:
@@ -489,15 +492,17 @@ class StoreClock:
         self.doubt = ""
         """Why nothing is deleted by age; empty if the clock is believed."""
 
-    def read(self, connection: sqlite3.Connection, wall: float) -> float:
+    def stamp(self, connection: sqlite3.Connection, wall: float) -> float:
         """The time of the store, to stamp rows with; save it in the caller's transaction."""
         now = self._monotonic()
+        # at the first call: the saved time, and for how long the wall clock was off by then
         if self._expected is None:
             row = connection.execute("SELECT time, held_s, since FROM clock").fetchone()
             self._expected, self._held_s, self._since = row or (wall, 0.0, wall)
             if not self._held_s:
                 self._since = wall if abs(wall - self._expected) <= JUMP_S else math.inf
             self._read_at = now
+        # how far the wall clock is from the time that has passed, and since when by that much
         passed_s, self._read_at = now - self._read_at, now
         expected = self._expected + passed_s
         ahead_s = wall - expected
@@ -512,23 +517,20 @@ class StoreClock:
         if is_near or (is_held and ahead_s > 0):  # a slow clock is never followed
             expected, ahead_s, self._held_s = wall, 0.0, 0.0
         self._expected, self._ahead_s = expected, ahead_s
-        self._tell("" if is_near or is_held else _doubt(ahead_s))
-        values = (expected, self._held_s, self._since)
-        connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?)", values)
-        return max(wall, expected)
-
-    def _tell(self, doubt: str) -> None:
+        doubt = ""
+        if not (is_near or is_held):
+            days = f"{abs(ahead_s) / DAY_S:.0f} days {'ahead of' if ahead_s > 0 else 'behind'}"
+            doubt = (
+                f"the wall clock is {days} the time that has passed: nothing is deleted by age "
+                f"until it is right, or has run for {CONFIRM_S / DAY_S:.0f} days"
+            )
         if bool(doubt) != bool(self.doubt):
             logger.warning("%s", doubt or "the wall clock is believed again")
         self.doubt = doubt
-
-
-def _doubt(ahead_s: float) -> str:
-    days = f"{abs(ahead_s) / DAY_S:.0f} days {'ahead of' if ahead_s > 0 else 'behind'}"
-    return (
-        f"the wall clock is {days} the time that has passed: nothing is deleted by age until it is "
-        f"right, or has run for {CONFIRM_S / DAY_S:.0f} days"
-    )
+        # saved in the transaction of the rows that it stamps
+        values = (expected, self._held_s, self._since)
+        connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?)", values)
+        return max(wall, expected)
 
 
 def delete_old(
