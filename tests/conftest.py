@@ -1,7 +1,8 @@
 """What tests of several rooms share: walkers, the public data, and which tests are slow.
 
-`--measure` writes the processor time of every test function that took a noticeable one to
-`durations.json`; the figures of others stay. Collected tests are marked by it.
+`--measure` writes what every test function costs to `durations.json`, if that is noticeable; the
+figures of others stay. Collected tests are marked by it. A cost is processor time, or a part of the
+time that the test waited: other tests run meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -32,10 +34,12 @@ from tests.browser import _started, blank, chromium
 
 DURATIONS = Path(__file__).with_name("durations.json")
 NOTICEABLE_S = 0.2
-"""Tests that took longer are `slow`: scripts/test leaves them out."""
-LONG_S = 5.0
-"""Tests that took longer are `long`: continuous integration leaves them out."""
-PROPERTY = "cpu_s"
+"""Tests that cost more are `slow`: scripts/test leaves them out."""
+LONG_S = 3.0
+"""Tests that cost more are `long`: continuous integration leaves them out."""
+WAITING = 0.2
+"""What a second of waiting costs, in seconds of a processor."""
+PROPERTY = "cost_s"
 
 _measured: defaultdict[str, float] = defaultdict(float)
 
@@ -46,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests by what they took when they were measured."""
+    """Mark the tests by what they cost when they were measured."""
     seconds: dict[str, float] = json.loads(DURATIONS.read_text(encoding="utf-8"))
     for item in items:
         took = seconds.get(_function(item.nodeid), 0.0)
@@ -61,15 +65,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
     """Note when a test begins."""
-    item.stash[_BEGAN] = _processor_s()
+    item.stash[_BEGAN] = _processor_s(), time.monotonic()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """Note what it took, its fixtures and processes included."""
+    """Note what it cost, its fixtures and processes included."""
     yield
-    item.user_properties.append((PROPERTY, _processor_s() - item.stash[_BEGAN]))
+    before_s, began = item.stash[_BEGAN]
+    busy_s, wall_s = _processor_s() - before_s, time.monotonic() - began
+    item.user_properties.append((PROPERTY, max(busy_s, WAITING * wall_s)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -88,7 +94,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         DURATIONS.write_text(json.dumps(seconds, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
-_BEGAN = pytest.StashKey[float]()
+_BEGAN = pytest.StashKey[tuple[float, float]]()
 
 
 def _function(nodeid: str) -> str:

@@ -656,7 +656,7 @@ def test_a_broker_that_stops_reading_does_not_hold_up_the_end(
         async with broker_that(stop_reading) as settings:
             async with flooded(settings):
                 began = time.monotonic()
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < 1.0 * SLOWER
 
     assert left_open(flood()) == []
 

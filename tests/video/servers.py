@@ -65,9 +65,16 @@ def wait_until(happened: Callable[[], bool], limit_s: float = 20 * SLOWER) -> fl
 
 
 def free_port() -> int:
-    """A port that stays free while its server is down: the system hands out none below 32768."""
+    """A port that stays free while its server is down: the system hands out none below 32768.
+
+    Processes of pytest that run beside each other choose from ranges of their own.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    ports = range(20_000, 32_000)
+    if worker.isdecimal():
+        ports = ports[int(worker) % 8 * 1500 :][:1500]
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
+        port = random.SystemRandom().choice(ports)
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port

@@ -131,7 +131,7 @@ def test_a_silent_server_is_noticed_and_tried_again(
         started = time.monotonic()
         start(camera)
         wait_until(lambda: len(changes) > 0)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 2 * SLOWER
         wait_until(lambda: "still offline" in everything_logged.text)
         camera.stop()
     assert [change.state for change in changes] == ["offline"]
@@ -146,8 +146,8 @@ def test_stop_ends_a_reader_that_waits() -> None:
         time.sleep(0.2)
         started = time.monotonic()
         camera.stop()
-        reader.join(5)
-        assert time.monotonic() - started < 1
+        reader.join(2 * SLOWER)
+        assert time.monotonic() - started < 1 * SLOWER
         assert not reader.is_alive()
 
 

@@ -20,7 +20,7 @@ from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 from tests.site.receivers import start, stop
 from tests.site.records import record
-from tests.video.servers import wait_until
+from tests.video.servers import SLOWER, wait_until
 
 
 class Receiver:
@@ -185,9 +185,9 @@ def test_dead_letters_are_sent_again_in_their_place(store: Store) -> None:
     assert store.outbox.resend(sink="file") == store.outbox.resend(seqs=[]) == 0
     sink.got.clear()
     assert store.outbox.resend(seqs=[store.outbox.dead_letters()[1].seq]) == 1
-    assert wait_until(lambda: delivery.is_idle) < 5
+    assert wait_until(lambda: delivery.is_idle) < 2 * SLOWER
     assert store.outbox.resend(sink="mqtt") == 1
-    assert wait_until(lambda: delivery.is_idle) < 5
+    assert wait_until(lambda: delivery.is_idle) < 2 * SLOWER
     stop(running, delivery)
     assert sink.got == [wanted[1], wanted[0]]
     assert store.outbox.dead_letters() == []
@@ -200,7 +200,7 @@ def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: St
     running = start(delivery)
     fill(store, range(1))
     wait_until(lambda: delivery.failures > 3)
-    assert delivery.stage.heartbeat.age_s < 1.0
+    assert delivery.stage.heartbeat.age_s < 1.0 * SLOWER
     assert delivery.stage.heartbeat.deadline_s > 60.0 + 60.0, "one send and the longest wait"
     stop(running, delivery)
 
@@ -241,7 +241,7 @@ def test_a_sink_that_is_back_is_served_at_once(store: Store) -> None:
     wait_until(lambda: delivery.failures > 0)
     sink.is_down = False
     sink.on_connected()
-    assert wait_until(lambda: delivery.is_idle) < 5
+    assert wait_until(lambda: delivery.is_idle) < 2 * SLOWER
     stop(running, delivery)
     assert sink.got == wanted
 
@@ -255,11 +255,11 @@ def test_what_did_not_arrive_before_a_stop_arrives_after_the_next_start(store: S
     wait_until(lambda: delivery.failures > 0)
     begin = time.monotonic()
     stop(running, delivery)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 1 * SLOWER
     second = Receiver()
     delivery = SinkDelivery(store.outbox, second)
     running = start(delivery)
-    assert wait_until(lambda: delivery.is_idle) < 5
+    assert wait_until(lambda: delivery.is_idle) < 2 * SLOWER
     stop(running, delivery)
     assert second.got == wanted
 
