@@ -404,20 +404,14 @@ def kill_while_training(words: Sequence[str | Path], results: Path, log: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "directory"),
-    [("ubnormal", "UBnormal"), ("shanghaitech", "ShanghaiTech"), ("msad", "MSAD")],
-)
-def test_killed_twice_it_ends_with_the_table_of_a_run_in_one_go(
-    tmp_path: Path, name: str, directory: str
-) -> None:
+def test_killed_twice_it_ends_with_the_table_of_a_run_in_one_go(tmp_path: Path) -> None:
     write_layouts(tmp_path, seconds=8.0)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for one in (whole, broken):
         one.mkdir()
-    data = tmp_path / directory
-    subprocess.run(reproduce(name, data, whole), check=True, capture_output=True)
-    words = reproduce(name, data, broken)
+    data = tmp_path / "UBnormal"  # which also keeps the best epoch
+    subprocess.run(reproduce("ubnormal", data, whole), check=True, capture_output=True)
+    words = reproduce("ubnormal", data, broken)
     for _ in range(2):
         kill_while_training(words, broken / "results", tmp_path / "log")
     assert checkpoints(broken / "results")

@@ -1,23 +1,28 @@
-"""Sites without cameras: a real store, a real status, and people made of numbers."""
+"""Sites without cameras: a real store, a real status, and people made of numbers; their servers."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from argon2 import PasswordHasher
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from starlette.types import ASGIApp
 
+from stepvad.codec import from_plain
 from stepvad.errors import DataError
 from stepvad.events.record import Mark, Record, event_id
 from stepvad.explain.event import EventExplanation
-from stepvad.poses import Pose
+from stepvad.poses import Clip, Pose, Track
+from stepvad.site.accounts import Accounts, Role
 from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.recorder import Replays
@@ -187,3 +192,82 @@ def serve(
 ) -> ServerThread:
     """Start serving an app in a thread; port 0 picks a free port."""
     return ServerThread(bind(app, host, port, certificate=certificate, key=key))
+
+
+PASSWORD = "correct horse battery staple"
+HASH = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
+"""Cheap to verify, for tests; the parameters are part of the hash."""
+PEOPLE: dict[str, Role] = {"lena": "look", "jan": "judge", "ada": "administer"}
+
+
+def with_people(accounts: Accounts) -> Accounts:
+    """Accounts of one user per role."""
+    for name, role in PEOPLE.items():
+        accounts.create(name, role, HASH)
+    return accounts
+
+
+def visitor(app: FastAPI, address: str = "10.0.0.7") -> TestClient:
+    """A browser in which nobody is logged in."""
+    return TestClient(
+        app,
+        base_url=HERE,
+        headers={"Origin": HERE},
+        follow_redirects=False,
+        client=(address, 50_000),
+    )
+
+
+def log_in(client: TestClient, name: str, password: str = PASSWORD) -> int:
+    return client.post("/login", data={"name": name, "password": password}).status_code
+
+
+def browser_of(app: FastAPI, name: str, address: str = "10.0.0.7") -> TestClient:
+    """A browser in which somebody is logged in."""
+    client = visitor(app, address)
+    assert log_in(client, name) == 303
+    return client
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate chain and its key."""
+
+    chain: Path
+    key: Path
+
+
+def make_certificate(directory: Path, *names: str) -> Certificate:
+    """A certificate for these names, signed by itself."""
+    made = Certificate(directory / "chain.pem", directory / "key.pem")
+    subjects = ",".join(f"IP:{name}" if name[0].isdigit() else f"DNS:{name}" for name in names)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", f"/CN={names[0]}", "-addext",
+         f"subjectAltName={subjects}", "-keyout", made.key, "-out", made.chain],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return made
+
+
+FPS = 10.0
+
+
+def walk(track: int, frames: range) -> Track:
+    """Somebody who goes to the right."""
+    n = len(frames)
+    places = np.zeros((n, 17, 2), np.float32) + 50.0 * track
+    places[:, :, 0] += np.arange(n)[:, None] + 12 * (np.arange(17) % 3)
+    places[:, :, 1] += 6 * np.arange(17)
+    sure = np.ones((n, 17), np.float32)
+    sure[:, 3] = 0.0
+    return Track(track, np.array(frames), places, sure)
+
+
+def crowd(n: int = 300) -> Clip:
+    return Clip("yard", FPS, n, (walk(1, range(n)), walk(2, range(100, 250))))
+
+
+def explained(frame: int) -> EventExplanation:
+    return replace(from_plain(EventExplanation, EXPLANATION, "explanation"), frame=frame, track=2)

@@ -18,8 +18,7 @@ from stepvad.errors import ConfigError
 from stepvad.site.accounts import Accounts
 from stepvad.web.guard import MAX_BODY, PAGES, Rules, keys_of
 from stepvad.web.identity import Token
-from tests.web.people import browser_of, visitor, with_people
-from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
+from tests.web.sites import BEARER, HERE, TOKEN, Site, browser_of, happen, visitor, with_people
 
 THERE = HERE.replace("http", "ws")
 ANYONE = ("anonymous", "lena", "jan", "ada")

@@ -31,8 +31,7 @@ from stepvad.web.identity import (
 )
 from tests.fleet.servers import small_disk
 from tests.processes import unreadable
-from tests.web.people import with_people
-from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site
+from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site, with_people
 
 SESSION_TOKEN = "a-token-of-this-test-0123456789"
 NOW = 1_700_000_000.0

@@ -18,8 +18,18 @@ from stepvad.events.record import Record
 from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.formats import tracks
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
-from tests.web.scenes import crowd, explained
-from tests.web.sites import TOKEN, ServerThread, Site, happen, person, record, serve, site
+from tests.web.sites import (
+    TOKEN,
+    ServerThread,
+    Site,
+    crowd,
+    explained,
+    happen,
+    person,
+    record,
+    serve,
+    site,
+)
 
 pytestmark = IN_CHROMIUM
 YARD = ".camera[data-camera=yard]"

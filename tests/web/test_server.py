@@ -1,30 +1,52 @@
-"""The server: sockets, TLS aside, and the stage that it is."""
+"""The server: the live wall, limits on connections, and TLS."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
 from stepvad.site.intake.recent import ScoredFrame
+from stepvad.site.service import raise_file_limit
+from stepvad.site.settings.page import server_tls
 from stepvad.site.stages import Health, Stage, StageHealth, Supervisor
 from stepvad.web import Server, bind
+from stepvad.web import server as connections
 from stepvad.web.live import people_of
+from stepvad.web.server import MOST_CONNECTIONS
 from tests.video.servers import SLOWER, wait_until
-from tests.web.sites import BEARER, HERE, SIZE, ServerThread, Site, happen, person, serve
+from tests.web.served import PageProcess, page_process
+from tests.web.sites import (
+    BEARER,
+    HERE,
+    SIZE,
+    TOKEN,
+    Certificate,
+    ServerThread,
+    Site,
+    happen,
+    make_certificate,
+    person,
+    serve,
+)
 
 
 @pytest.fixture
@@ -308,3 +330,328 @@ def test_a_request_that_hangs_does_not_keep_the_server(mill: Site) -> None:
         end(server, 2.0)
         assert time.monotonic() - began < 2.5 * SLOWER
     line.close()
+
+
+MANY = 2000
+HALF = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
+
+
+@contextmanager
+def idle_connections(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing, every other one with half a header."""
+    raise_file_limit()
+    with ExitStack() as opened:
+        lines = []
+        for number in range(count):
+            line = opened.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=10 * SLOWER)
+            )
+            if number % 2:
+                line.sendall(HALF)
+            lines.append(line)
+        yield lines
+
+
+def ask(port: int, path: str) -> tuple[int, float]:
+    """The status of an answer, and how long it took."""
+    began = time.monotonic()
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=20 * SLOWER)
+    line.request("GET", path, headers=BEARER)
+    status = line.getresponse().status
+    line.close()
+    return status, time.monotonic() - began
+
+
+def is_closed(line: socket.socket) -> bool:
+    """Whether the other side has hung up."""
+    line.settimeout(0.01)
+    try:
+        return line.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def live_upgrade(port: int) -> str:
+    return f"ws://127.0.0.1:{port}/ws/live"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageProcess]:
+    with page_process(tmp_path_factory.mktemp("page")) as running:
+        yield running
+
+
+def test_2000_idle_connections_lock_nobody_out(page: PageProcess) -> None:
+    with connect(live_upgrade(page.port), additional_headers=BEARER) as wall:
+        assert "cameras" in json.loads(wall.recv(timeout=10))
+        with idle_connections(page.port, MANY) as lines:
+            for path in ("/", "/healthz", "/metrics"):
+                status, took_s = ask(page.port, path)
+                assert status == 200
+                assert took_s < 1 * SLOWER, path
+            assert page.open_files < MOST_CONNECTIONS + 100
+            assert all(is_closed(line) for line in lines[:100])
+            assert not is_closed(lines[-1])
+            for _ in range(3):  # the wall of somebody with the token is never closed
+                wall.recv(timeout=10)
+    log = page.log.read_text()
+    assert log.count("connections are open") == 1
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def impatient(mill: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
+    """A page that is less patient."""
+    monkeypatch.setattr(connections, "REQUEST_S", 0.5)
+    monkeypatch.setattr(connections, "RESPONSE_S", 0.5)
+    running = serve(mill.app(), "127.0.0.1", 0)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"GET / HT",
+        HALF,
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n",
+    ],
+    ids=["silent", "half a line", "half a header", "no body"],
+)
+def test_a_request_that_does_not_arrive_is_waited_for_no_longer(
+    impatient: ServerThread, words: bytes
+) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as line:
+        line.sendall(words)
+        assert line.recv(1) == b""
+    assert 0.4 < time.monotonic() - began < 2 * SLOWER
+    wait_until(lambda: len(impatient.server.limit) == 0)
+
+
+def test_a_slow_header_gets_no_more_time_by_another_byte(impatient: ServerThread) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as line:
+        while not is_closed(line):
+            try:
+                line.sendall(b"G")
+            except (BrokenPipeError, ConnectionResetError):
+                break
+            time.sleep(0.05)
+            assert time.monotonic() - began < 2 * SLOWER
+
+
+def test_the_second_request_of_a_connection_has_to_arrive_as_well(impatient: ServerThread) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", impatient.port, timeout=10)
+    for _ in range(3):
+        line.request("GET", "/healthz")
+        assert line.getresponse().read() == b"ok\n"
+        time.sleep(0.3)  # idle between requests is not slow
+    assert line.sock is not None
+    line.sock.sendall(HALF)
+    assert line.sock.recv(1) == b""
+    line.close()
+
+
+def test_a_client_that_does_not_read_is_waited_for_no_longer(impatient: ServerThread) -> None:
+    asking = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(0.2)
+        line.connect(("127.0.0.1", impatient.port))
+        for _ in range(2000):
+            try:
+                line.sendall(asking * 100)
+            except OSError:
+                break
+        wait_until(lambda: len(impatient.server.limit) == 0)
+
+
+def test_busy_connections_stay_when_idle_ones_go(mill: Site) -> None:
+    impatient = serve(mill.app(), "127.0.0.1", 0)
+    impatient.server.limit.most = 8
+    busy = http.client.HTTPConnection("127.0.0.1", impatient.port, timeout=10)
+    try:
+        with mill.store._database._lock:  # whoever writes waits
+            busy.request("DELETE", "/api/events?camera=yard", headers=BEARER)
+            wait_until(
+                lambda: len(impatient.server.limit) == 1 and not impatient.server.limit._idle
+            )
+            with idle_connections(impatient.port, 50):
+                assert ask(impatient.port, "/healthz")[0] == 200
+                wait_until(lambda: len(impatient.server.limit) <= 8)
+        assert busy.getresponse().status == 200
+    finally:
+        busy.close()
+        impatient.stop()
+
+
+@contextmanager
+def small_buffers(app: ASGIApp) -> Iterator[tuple[ServerThread, socket.socket]]:
+    """A server and a connection to it that hold little of what is not read."""
+    running = serve(app, "127.0.0.1", 0)
+    running.server.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    try:
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.settimeout(10 * SLOWER)
+            line.connect(("127.0.0.1", running.port))
+            yield running, line
+    finally:
+        running.stop()
+
+
+async def sends_40_kb_and_closes(scope: Scope, receive: Receive, send: Send) -> None:
+    """Less than makes the server stop writing, more than the system takes from it."""
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": bytes(40_000)})
+
+
+def test_a_closed_connection_whose_rest_is_not_read_is_waited_for_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "RESPONSE_S", 0.5)
+    with small_buffers(sends_40_kb_and_closes) as (impatient, line):
+        held = impatient.server._server.server_state.connections
+        line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert line.recv(8) == b"HTTP/1.1"
+        assert held
+        wait_until(lambda: not held, 5 * SLOWER)
+
+
+def test_a_response_that_takes_longer_than_a_request_may_is_answered(
+    mill: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 0.5)
+    impatient = serve(mill.app(), "127.0.0.1", 0)
+    line = http.client.HTTPConnection("127.0.0.1", impatient.port, timeout=10)
+    try:
+        with mill.store._database._lock:  # whoever writes waits
+            line.request("DELETE", "/api/events?camera=yard", headers=BEARER)
+            time.sleep(1.0)
+        assert line.getresponse().status == 200
+    finally:
+        line.close()
+        impatient.stop()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("certificate"), "localhost", "127.0.0.1")
+
+
+@pytest.fixture
+def tls_server(mill: Site, certificate: Certificate) -> Iterator[ServerThread]:
+    files = {"certificate": certificate.chain, "key": certificate.key}
+    running = serve(mill.app(), "127.0.0.1", 0, **files)
+    yield running
+    running.stop()
+
+
+def trusting(certificate: Certificate) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate.chain))
+
+
+def asking(tls_server: ServerThread, certificate: Certificate) -> http.client.HTTPSConnection:
+    return http.client.HTTPSConnection(
+        "localhost", tls_server.port, timeout=10, context=trusting(certificate)
+    )
+
+
+def test_the_page_speaks_tls_and_its_cookie_is_secure(
+    tls_server: ServerThread, certificate: Certificate
+) -> None:
+    assert tls_server.url == f"https://127.0.0.1:{tls_server.port}/"
+    line = asking(tls_server, certificate)
+    origin = {"Origin": f"https://localhost:{tls_server.port}"}
+    for _ in range(3):
+        line.request("GET", "/api/site", headers=BEARER)
+        assert json.load(line.getresponse())["name"] == "mill"
+    line.request("POST", "/login", f"token={TOKEN}", origin)
+    answer = line.getresponse()
+    assert answer.status == 303
+    assert "Secure" in answer.headers["set-cookie"]
+    line.close()
+
+
+def test_the_wall_speaks_tls(tls_server: ServerThread, certificate: Certificate) -> None:
+    address = f"wss://localhost:{tls_server.port}/ws/live"
+    with connect(address, additional_headers=BEARER, ssl=trusting(certificate)) as wall:
+        assert "cameras" in json.loads(wall.recv(timeout=10))
+
+
+def test_tls_older_than_1_2_is_refused(tls_server: ServerThread, certificate: Certificate) -> None:
+    old = trusting(certificate)
+    old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    line = http.client.HTTPSConnection("localhost", tls_server.port, timeout=10, context=old)
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        line.request("GET", "/healthz")
+    line.close()
+    again = asking(tls_server, certificate)
+    again.request("GET", "/healthz")
+    assert again.getresponse().status == 200
+    again.close()
+
+
+def test_idle_connections_before_their_handshake_lock_nobody_out(
+    tls_server: ServerThread, certificate: Certificate
+) -> None:
+    lines = [
+        socket.create_connection(("127.0.0.1", tls_server.port), timeout=10) for _ in range(200)
+    ]
+    try:
+        began = time.monotonic()
+        line = asking(tls_server, certificate)
+        line.request("GET", "/healthz")
+        assert line.getresponse().status == 200
+        assert time.monotonic() - began < 1 * SLOWER
+        line.close()
+    finally:
+        for one in lines:
+            one.close()
+
+
+def test_many_handshakes_at_once(tls_server: ServerThread, certificate: Certificate) -> None:
+    heard = []
+
+    def ask() -> None:
+        line = asking(tls_server, certificate)
+        line.request("GET", "/api/site", headers=BEARER)
+        heard.append(line.getresponse().status)
+        line.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert heard == [200] * 20
+
+
+def test_files_that_are_no_certificate_are_refused(
+    tmp_path: Path, certificate: Certificate
+) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("junk")
+    other = make_certificate(tmp_path, "other.example")
+    locked = tmp_path / "locked.pem"
+    subprocess.run(
+        ["openssl", "ec", "-in", other.key, "-out", locked, "-aes128", "-passout", "pass:secret"],
+        check=True,
+        capture_output=True,
+    )
+    for chain, key, reason in (
+        (junk, certificate.key, "no PEM that opens"),
+        (certificate.chain, junk, "no PEM that opens"),
+        (certificate.chain, other.key, "key values mismatch"),
+        (certificate.chain, tmp_path / "nothing", "no file"),
+        (other.chain, locked, "no PEM that opens"),
+    ):
+        with pytest.raises(ConfigError, match=rf"web\.certificate: expected .*, got: {reason}"):
+            server_tls(chain, key)

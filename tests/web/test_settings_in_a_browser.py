@@ -85,23 +85,24 @@ class Mill:
         return f"http://127.0.0.1:{self.port}/"
 
 
-@pytest.fixture
-def mill(tmp_path: Path) -> Mill:
-    (tmp_path / "site").mkdir()
-    return Mill(tmp_path / "site")
+@pytest.fixture(scope="module")
+def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
+    """A running site; each test leaves its file as it was, but for the last."""
+    mill = Mill(tmp_path_factory.mktemp("site"))
+    with Running(mill.file) as running:
+        log = running.log
+        wait_until(lambda: "is watching" in log.read_text(), 60)
+        yield mill
+        assert running.stop() == 0, log.read_text()
 
 
 @pytest.fixture
 def page(mill: Mill, chromium: Browser) -> Iterator[Page]:
-    """A browser on the settings page of the running mill."""
-    with Running(mill.file) as running:
-        log = running.log
-        wait_until(lambda: "is watching" in log.read_text(), 60)
-        with new_page(chromium) as page:
-            log_in(page, mill.url, TOKEN)
-            open_settings(page, mill)
-            yield page
-        assert running.stop() == 0, log.read_text()
+    """A browser on the settings page of the mill."""
+    with new_page(chromium) as page:
+        log_in(page, mill.url, TOKEN)
+        open_settings(page, mill)
+        yield page
 
 
 def open_settings(page: Page, mill: Mill) -> None:
@@ -160,38 +161,6 @@ def add(page: Page, name: str, zone: str, hours: str) -> None:
     page.fill("[name=threshold]", "20")
     page.fill("[name=hours]", hours)
     page.locator("[name=loop]").click()
-
-
-@pytest.mark.ci
-def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
-    page: Page, mill: Mill
-) -> None:
-    for name, (zone, hours) in CAMERAS.items():
-        add(page, name, zone, hours)
-    shoot(page, "five")
-    shoot(page, "five", 390)
-    shoot(page, "five", 1280, "dark")
-    expect(page.locator("#changes")).to_have_text("5 changes not saved")
-    assert mill.file.read_text() == mill.text
-    save(page)
-    new = "".join(
-        BY_HAND.format(name=name, zone=zone, hours=hours) for name, (zone, hours) in CAMERAS.items()
-    )
-    assert mill.file.read_text() == mill.text.replace("[sinks.file]", f"{new}[sinks.file]")
-    assert (mill.file.parent / "site.toml.before").read_text() == mill.text
-    assert len(load(mill.file).cameras) == 6
-    expect(page.locator("#camera-list li")).to_have_count(6)
-    states = page.locator("#camera-list .small:last-child")
-    expect(states).to_have_text([re.compile("^online")] * 6)
-    log = (mill.file.parent / "log.txt").read_text()
-    assert "the site restarts with new settings" in log
-    assert "restarting in" not in log  # it counts as no crash
-    page.locator("[data-camera=yard]").click()
-    expect(page.locator("#zones fieldset")).to_have_attribute("data-zone", "ramp")
-    expect(page.locator("#veil")).to_be_hidden()
-    expect(page.locator("#picture")).to_have_attribute("data-people", "1")
-    shoot(page, "saved")
-    assert all("WebSocket" in one or "ERR_" in one for one in complaints(page))
 
 
 def check_refused(page: Page, words: str) -> None:
@@ -322,3 +291,35 @@ def test_it_fits(page: Page) -> None:
         assert box["x"] + box["width"] <= width
         assert violations(page) == []
     assert complaints(page) == []
+
+
+@pytest.mark.ci
+def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
+    page: Page, mill: Mill
+) -> None:
+    for name, (zone, hours) in CAMERAS.items():
+        add(page, name, zone, hours)
+    shoot(page, "five")
+    shoot(page, "five", 390)
+    shoot(page, "five", 1280, "dark")
+    expect(page.locator("#changes")).to_have_text("5 changes not saved")
+    assert mill.file.read_text() == mill.text
+    save(page)
+    new = "".join(
+        BY_HAND.format(name=name, zone=zone, hours=hours) for name, (zone, hours) in CAMERAS.items()
+    )
+    assert mill.file.read_text() == mill.text.replace("[sinks.file]", f"{new}[sinks.file]")
+    assert (mill.file.parent / "site.toml.before").read_text() == mill.text
+    assert len(load(mill.file).cameras) == 6
+    expect(page.locator("#camera-list li")).to_have_count(6)
+    states = page.locator("#camera-list .small:last-child")
+    expect(states).to_have_text([re.compile("^online")] * 6)
+    log = (mill.file.parent / "log.txt").read_text()
+    assert "the site restarts with new settings" in log
+    assert "restarting in" not in log  # it counts as no crash
+    page.locator("[data-camera=yard]").click()
+    expect(page.locator("#zones fieldset")).to_have_attribute("data-zone", "ramp")
+    expect(page.locator("#veil")).to_be_hidden()
+    expect(page.locator("#picture")).to_have_attribute("data-people", "1")
+    shoot(page, "saved")
+    assert all("WebSocket" in one or "ERR_" in one for one in complaints(page))

@@ -13,8 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from stepvad.site.accounts import Accounts, link_path
 from tests.browser import IN_CHROMIUM, complaints, new_page, resize, violations
-from tests.web.people import PASSWORD, with_people
-from tests.web.sites import Site, happen, serve, site
+from tests.web.sites import PASSWORD, Site, happen, serve, site, with_people
 
 pytestmark = IN_CHROMIUM
 

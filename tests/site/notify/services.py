@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.video.servers import free_port
-from tests.web.certificates import make_certificate
+from tests.web.sites import make_certificate
 
 
 @dataclass

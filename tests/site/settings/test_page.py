@@ -14,7 +14,7 @@ from stepvad.site.intake import demo
 from stepvad.site.service import raise_file_limit
 from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.sections import SiteSettings
-from tests.web.certificates import make_certificate
+from tests.web.sites import make_certificate
 
 SITE = 'model = "m.safetensors"\n[[cameras]]\nname = "yard"\nurl = "demo:"\n[web]\n'
 

@@ -16,8 +16,20 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.site.accounts import Accounts, Passwords
 from stepvad.web.identity import MOST_WRONG_EACH, Attempts, Background, Token
-from tests.web.people import HASH, PASSWORD, PEOPLE, browser_of, log_in, visitor, with_people
-from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
+from tests.web.sites import (
+    BEARER,
+    HASH,
+    HERE,
+    PASSWORD,
+    PEOPLE,
+    TOKEN,
+    Site,
+    browser_of,
+    happen,
+    log_in,
+    visitor,
+    with_people,
+)
 
 THERE = HERE.replace("http", "ws")
 OTHER = "another long and winding password"
