@@ -92,11 +92,7 @@ class Site:
         replays = Replays(self.store, self.status, self.settings.data / "poses")
         recorders = {one.name: one.recorder for one in self.settings.cameras if one.recorder}
         site = PageContext(
-            *parts,
-            editor=self.editor,
-            replays=replays,
-            drawings=self.drawings,
-            recorders=recorders,
+            *parts, editor=self.editor, replays=replays, drawings=self.drawings, recorders=recorders
         )
         return create_app(site, token, **options)
 

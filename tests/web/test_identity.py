@@ -506,7 +506,4 @@ def test_the_audit_log_names_whom_the_proxy_names(tmp_path: Path) -> None:
         client.get(f"/api/events/{one.id}")
         client.get(f"/api/events/{one.id}")
         found = [(entry.user, entry.action, entry.subject) for entry in made[1].audit.entries()]
-        assert found == [
-            ("eva", "looked at event", one.id),
-            ("eva", "came through the proxy", ""),
-        ]
+        assert found == [("eva", "looked at event", one.id), ("eva", "came through the proxy", "")]

@@ -269,10 +269,7 @@ def test_a_lost_connection_is_said_and_a_restart_logs_nobody_out(
     small_model: Detector, tmp_path: Path, chromium: Browser
 ) -> None:
     clips = {"yard": joined_walkers(1, seed=4)}
-    with (
-        living(tmp_path, small_model, clips) as (site, server),
-        new_page(chromium) as page,
-    ):
+    with living(tmp_path, small_model, clips) as (site, server), new_page(chromium) as page:
         enter(page, server.url)
         lost = page.locator("#lost")
         expect(lost).to_be_hidden()

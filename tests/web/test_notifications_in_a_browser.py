@@ -126,11 +126,7 @@ def test_a_push_becomes_a_notification_that_leads_to_the_event(
     }
     debugger.send(
         "ServiceWorker.deliverPushMessage",
-        {
-            "origin": origin,
-            "registrationId": workers[f"{origin}/"],
-            "data": json.dumps(message),
-        },
+        {"origin": origin, "registrationId": workers[f"{origin}/"], "data": json.dumps(message)},
     )
     until(page, f"({SHOWN}).then((all) => all.length > 0)")
     assert page.evaluate(SHOWN) == [
@@ -156,7 +152,7 @@ def test_a_page_that_is_not_secure_is_said_in_words(page: Page) -> None:
         "import('/static/push.js').then(async (push) => {"
         "  Object.defineProperty(window, 'isSecureContext', { value: false });"
         "  return push.hindrance();"
-        "})",
+        "})"
     )
     assert said.startswith(
         "Browsers allow notifications from secure pages only. Open this page over"

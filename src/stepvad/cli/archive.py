@@ -72,6 +72,7 @@ def score(
         columns = ("shards", "kept", "windows", "scored now", "files failed")
         row = [summary.shards, summary.kept, summary.windows, summary.scored, len(summary.failed)]
         terminal.print_table(output, columns, [[f"{number:,}" for number in row]])
+    # failures last, next to the exit code
     for warning in summary.warnings:
         terminal.say(f"warning: {warning}")
     for name, reason in summary.failed.items():

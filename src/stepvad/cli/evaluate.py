@@ -121,6 +121,7 @@ def evaluate(
 
 
 def _print_intervals(lines: list[protocols.IntervalRow]) -> None:
+    # classes of anomalies, if the data set names them
     names = [*lines[0].by_class]
     rows = [
         [
@@ -144,6 +145,7 @@ def _print_rows(
     method: protocols.ScorerName,
 ) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
+    # AUROC by method, protocol, smoothing and selection of frames
     found = {_key(row, row.method): row.auroc for row in result.rows}
     trivial = [*dict.fromkeys(row.method for row in result.rows if row.method != "detector")]
     rows = [
@@ -221,6 +223,7 @@ def walkers(
     """
     from stepvad.evaluation.walkers import write_dataset
 
+    # the sheet first: it shows within seconds what the clips will hold
     if contact_sheet is not None:
         from stepvad.report.sheets import draw_contact_sheet, strips
 

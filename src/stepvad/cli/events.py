@@ -105,6 +105,7 @@ def list_(
             limit=limit or (LISTED if output is None else None),
         )
         reviews = store.reviews()
+    # exported oldest first, listed newest first
     facts = [event_facts(one, reviews.get(one.id)) for one in found]
     if output is not None:
         _export(facts[::-1], output)
@@ -255,6 +256,7 @@ def _delete_from_site(
     data: Path, wanted: Deletion, since: float | None, until: float | None
 ) -> Deleted:
     with open_store(data) as store:
+        # a misspelt camera would delete nothing and say nothing
         known = store.stored().cameras
         if wanted.camera is not None and wanted.camera not in known:
             raise DataError(
@@ -277,6 +279,7 @@ def _delete_from_fleet(
     from stepvad.fleet.events import service
     from stepvad.fleet.events.wanted import Wanted
 
+    # site/camera, or site/ for all of its cameras
     site, camera = Wanted.parts(wanted.camera)
     chosen = Wanted(
         # without a tenant: any event with these ids, else those of the fleet's own sites
@@ -364,6 +367,7 @@ def mark(
 
         stepvad events mark yard-1777644000-4 --not-normal --fleet fleet.toml
     """
+    # None takes a mark back
     judged: Mark | None = "right" if right else "normal" if normal else None
     if place.fleet is None:
         with open_store(place.data) as store:
@@ -409,6 +413,7 @@ def resend(
         _print_undelivered(data, sink, as_json=as_json)
         return
     with open_store(data) as store:
+        # all ids are known before any message is queued again
         known = {one.seq for one in store.outbox.dead_letters(sink)}
         for id in ids or ():
             if id not in known:
@@ -423,6 +428,7 @@ def resend(
 
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
     with open_store(data) as store:
+        # dead letters first: only they need somebody
         messages: list[OutboxMessage | DeadLetter] = [*store.outbox.dead_letters(sink)]
         messages += store.outbox.waiting(sink, MOST)
         counts = {

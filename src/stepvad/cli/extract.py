@@ -164,12 +164,14 @@ def extract(
         settings = networks.extraction(output, source.duration)
         outcomes = recordings.extract_all(sources, settings, jobs=source.jobs, report=report)
     _print(outcomes, as_json=as_json)
+    # one bad video does not stop the others: their errors come at the end
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors[:-1]:
         terminal.say_error(error.problem, error.hint)
         terminal.say("")
     if errors:
         raise errors[-1]
+    # 130 is the exit code of Ctrl-C
     if any(outcome.state == "unfinished" for outcome in outcomes):
         terminal.say("stopped; repeat the command to resume")
         raise Exit(130)
@@ -214,6 +216,7 @@ def _row(outcome: RecordingOutcome) -> list[str]:
 
 def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
     """Problems during extraction, and the lag of a camera's last frame."""
+    # only troubles that happened, in words
     notes = [f"{counts[name]:,} {word}" for name, word in TROUBLE.items() if counts.get(name)]
     if counts.get("reconnects"):
         notes.append(f"{counts['offline_s']:.0f} s offline")
@@ -268,6 +271,7 @@ def models(
         return
     if fetch or source is not None:
         if source is not None:
+            # all networks of the bundle, or those that are named
             cards = tuple(library.cards_of(names)) if names else library.CARDS
             chosen = library.read_bundle(source, cards)
         else:

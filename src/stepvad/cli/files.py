@@ -16,7 +16,7 @@ from stepvad.config import Config, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.evaluation.baselines import DistanceDetector, Fitted
+    from stepvad.evaluation.baselines import Fitted
     from stepvad.formats import PoseSummary
 
 METHODS: dict[Method, str] = {
@@ -81,6 +81,7 @@ def _write(clips: Iterator[stepvad.Clip], target: Path) -> None:
     if target.suffix.lower() != ".json":
         write_clips(clips, target)
         return
+    # one .json file holds one clip
     first, *more = clips
     if more:
         raise StepvadError(
@@ -159,6 +160,7 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     data = data_of(site)
     with open_store(data) as store:
         found = store.stored()
+    # files that the store does not know of, such as logs and models
     files = found.files | {p: n for p, n in file_sizes(data).items() if p not in found.files}
     learned = learned_facts(Versions(data))
     if as_json:
@@ -186,6 +188,7 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     ]
     columns = ("what", "count", "from", "to", "bytes", "holds")
     terminal.print_table(f"Stored in {data}", columns, rows)
+    # tables for people: what is stored, by camera, and in which files
     cameras = [(camera, f"{count}") for camera, count in found.cameras.items()]
     terminal.print_table("\nCameras", ("camera", "events"), cameras)
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
@@ -219,6 +222,7 @@ def _inspect_drift(
             {"p": found.p, "changed": found.is_real, "changes": [*map(asdict, found.changes)]}
         )
         return
+    # one test over all statistics; single changes only explain it
     verdict = "changed: calibrate again" if found.is_real else "no change beyond chance"
     whose = f"{checked.blocks_before} blocks of " + (
         f"camera {camera}" if checked.has_own else "all cameras"
@@ -250,26 +254,29 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     from stepvad.windows.views import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
-    weighs = "weighs loss and score" if isinstance(fitted, stepvad.Detector) else "weighs the score"
+    each = [view.config.view_name for view in fitted.view_settings]
+    views = [f"Views         {', '.join(each)}; below, the first"] if len(each) > 1 else []
+    # a network, or the training windows themselves
+    weighs, lines = "weighs the score", []
+    if isinstance(fitted, stepvad.Detector):
+        weighs, lines = "weighs loss and score", _energy_sentences(fitted)
+    elif fitted.neighbours is not None:
+        points, k = len(fitted.neighbours.points), fitted.neighbours.k
+        mean = ", their mean distance" if k > 1 else ""
+        lines = [f"Neighbours    {k} of {points:,}{mean}"]
     return [
         f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; each centred and divided by its spread in y",
-        *_views(fitted),
+        *views,
         f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
-        *(_energy_sentences(fitted) if isinstance(fitted, stepvad.Detector) else _distance(fitted)),
+        *lines,
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
         f"Repaired      {', '.join(terminal.repair_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
     ]
-
-
-def _views(fitted: Fitted) -> list[str]:
-    """The views of a model with several; what follows is of the first."""
-    each = [view.config.view_name for view in fitted.view_settings]
-    return [f"Views         {', '.join(each)}; below, the first"] if len(each) > 1 else []
 
 
 def _rate(config: Config) -> str:
@@ -287,16 +294,10 @@ def _projection(config: Config, numbers: int) -> str:
     return f"{config.K} of {numbers} principal components, {whitened}"
 
 
-def _distance(fitted: DistanceDetector) -> list[str]:
-    if fitted.neighbours is None:
-        return []
-    points, k = len(fitted.neighbours.points), fitted.neighbours.k
-    return [f"Neighbours    {k} of {points:,}" + (", their mean distance" if k > 1 else "")]
-
-
 def _energy_sentences(detector: stepvad.Detector) -> list[str]:
     config = detector.config
     parameters = sum(weight.size for weight in detector.model.weights.values())
+    # training ends by steps if they are limited, else by epochs
     length = f"{config.epochs} epochs"
     if config.max_steps is not None:
         length = f"{config.max_steps:,} steps"
@@ -312,6 +313,7 @@ def _energy_sentences(detector: stepvad.Detector) -> list[str]:
 
 
 def _pose_sentences(found: PoseSummary) -> list[str]:
+    # averages over frames and tracks that have poses
     people = found.poses / max(found.frames_with_people, 1)
     rates = ", ".join(f"{fps:g}" for fps in found.fps) or "unknown"
     return [

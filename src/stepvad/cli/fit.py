@@ -134,6 +134,7 @@ def fit(
 
     terminal.check_output(output)
     before = None if training.marked is None else options.load_detector(training.marked)
+    # options override the file, the file overrides the preset
     base = Config() if preset == "paper" else Config.footage()
     config = options.configured(
         base if before is None else before.config,
@@ -158,6 +159,7 @@ def fit(
     started = time.monotonic()
     compute = Compute(device=training.device)
     fitted: Fitted
+    # a distance keeps training windows; all other methods train a network
     if baselines.is_distance(method):
         with terminal.progress_bars() as report:
             fitted = baselines.fit(method, clips(report), config, k=model.neighbours, report=report)
@@ -180,6 +182,7 @@ def _refuse_idle(
             "patience: expected --validation with it, got none",
             hint="name a labelled data set to validate on",
         )
+    # options that this method would ignore
     for option, idle in {
         "--validation": training.validation is not None and method in DISTANCES,
         "--resume": training.resume and method in DISTANCES,
@@ -210,6 +213,7 @@ def _marked_clips(before: stepvad.Detector, model: Path, report: Report) -> Iter
             hint="stepvad calibrate MODEL --marks SITE.toml keeps those of a site",
         )
     read = options.read_poses([directory], "auto", report)
+    # at the rate of the model, as its own windows
     clips = [at_rate(clip, before.config) for clip in read]
     yield from marks.repeated(clips, before.origin.windows, before.config.T)
 
@@ -228,6 +232,7 @@ def _train(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
             hint="start over without --resume",
         )
+    # the epoch with the best AUROC on labelled clips is kept; else the last one
     rating = None
     if training.validation is not None:
         from stepvad.evaluation.experiment import auroc_on
@@ -253,6 +258,7 @@ def _train(
         else:
             terminal.say("stopped before the first checkpoint; nothing was saved")
         raise Exit(130) from None
+    # the checkpoint goes when the model is on disk
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
     return detector
@@ -271,6 +277,7 @@ def _fit_views(
         every = [*clips(report)]
         if not every:
             raise StepvadError("expected clips to fit on, got none", hint="name pose files")
+        # windows of other views last as long, in seconds
         joined = config.per_view(kinds, every[0].rate())
         detector = stepvad.Detector.fit(every, joined, report=report, compute=compute)
     detector.save(output)
@@ -432,7 +439,8 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
 
     threshold = calibration.threshold
     yield f"{duration(threshold.hours)} of normal footage, cameras: {len(calibration.counted)}"
-    yield _promise_words(threshold)
+    yield f"threshold {threshold.value:.2f}: {threshold.words}"
+    # the interval of the true rate, from the events counted here
     low, high = threshold.rate
     yield (
         f"true rate at this threshold: {low:.2g} to {high:.2g} per hour (95 %); "
@@ -440,9 +448,10 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
     )
     yield from _more_footage(calibration)
     for camera in calibration.counted if len(calibration.counted) > 1 else ():
-        own = calibration.cameras.get(camera)
         words = "too little footage; uses the common threshold"
-        yield f"{camera}: {_promise_words(own) if own is not None else words}"
+        if (own := calibration.cameras.get(camera)) is not None:
+            words = f"threshold {own.value:.2f}: {own.words}"
+        yield f"{camera}: {words}"
 
 
 def _more_footage(calibration: Calibration) -> Iterator[str]:
@@ -451,6 +460,7 @@ def _more_footage(calibration: Calibration) -> Iterator[str]:
 
     threshold, (first, *others) = calibration.threshold, calibration.counted.values()
     rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
+    # how much more footage a promise at this rate takes
     if not threshold.is_promised:
         needed = hours_for_promise(first.joined(others), rate, confidence)
         yield f"a promise of at most {rate:g} per hour needs about {duration(needed)} in total"
@@ -459,10 +469,6 @@ def _more_footage(calibration: Calibration) -> Iterator[str]:
         yield f"to confirm it by counting takes {duration(needed)} without an event"
     now, later = strictest(hours), strictest(10 * hours)
     yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
-
-
-def _promise_words(threshold: stepvad.Threshold) -> str:
-    return f"threshold {threshold.value:.2f}: {threshold.words}"
 
 
 def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, given: bool) -> None:
@@ -481,11 +487,18 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
     detector = options.load_detector(model)
     sha256 = detector.sha256
     if marked.fleet is not None:
-        marks = _marks_of_fleet(marked.fleet, sha256)
+        settings = options.load_fleet(marked.fleet)
+        from stepvad.fleet.events import service
+
+        marks = asyncio.run(service.marks_of(settings, sha256))
     elif of_events and marked.marks is not None:
         marks = _marks_of_events(marked.marks, marked, detector, poses)
     else:
-        marks = _marks_of_site(marked.marks or Path(), sha256)
+        from stepvad.site import marks as stored
+        from stepvad.site.settings.file import data_of
+
+        with terminal.notes_of("stepvad.site"):
+            marks = stored.marks_of(data_of(marked.marks or Path()), sha256)
 
     # the poses of false alerts, for the next fit
     directory = normal_set_path(model)
@@ -507,21 +520,6 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
         echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")
 
 
-def _marks_of_fleet(fleet: Path, sha256: str) -> Marks:
-    settings = options.load_fleet(fleet)
-    from stepvad.fleet.events import service
-
-    return asyncio.run(service.marks_of(settings, sha256))
-
-
-def _marks_of_site(site: Path, sha256: str) -> Marks:
-    from stepvad.site.marks import marks_of
-    from stepvad.site.settings.file import data_of
-
-    with terminal.notes_of("stepvad.site"):
-        return marks_of(data_of(site), sha256)
-
-
 def _marks_of_events(
     events: Path, marked: MarkOptions, detector: stepvad.Detector, poses: Sequence[Path]
 ) -> Marks:
@@ -536,6 +534,7 @@ def _marks_of_events(
             f"{events}: expected events of this model, got those of another",
             hint="write them with: stepvad score MODEL POSES --events events.jsonl",
         )
+    # the poses of an event lie where `score` read them, unless others are given
     paths = poses or [Path(path) for event in normal[:1] for path in event.poses]
     with terminal.progress_bars() as report:
         clips = options.read_poses(paths if normal else (), "auto", report)

@@ -161,11 +161,7 @@ def worker(settings: File) -> None:
 
 
 @fleet.command()
-def lag(
-    settings: File,
-    *,
-    as_json: options.AsJson = False,
-) -> None:
+def lag(settings: File, *, as_json: options.AsJson = False) -> None:
     """Show the messages waiting to be scored, by shard.
 
     stepvad fleet lag fleet.toml
@@ -208,11 +204,7 @@ def add(
 @tenant.command(no_args_is_help=True)
 @options.grouped
 def limits(
-    settings: Admin,
-    name: NameArgument,
-    *,
-    limited: TenantLimits,
-    offline: Offline = False,
+    settings: Admin, name: NameArgument, *, limited: TenantLimits, offline: Offline = False
 ) -> None:
     """Change a tenant's limits at the broker, while everything runs.
 
@@ -240,6 +232,7 @@ def revoke(settings: Admin, name: NameArgument, *, yes: options.Yes = False) -> 
     loaded = options.load_fleet(settings)
     from stepvad.fleet import tenant_file
 
+    # a certificate is valid for one generation
     known = tenant_file.tenant_named(loaded, name)
     if not yes:
         options.confirm(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
@@ -377,6 +370,7 @@ def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str
     from stepvad.web import STOP_S, PageContext, bind, create_app
     from stepvad.web.app import open_accounts, tell_first_link
 
+    # the page reads the database; nothing is watched in this process
     shelf, web = EventReader(secret(settings.events.dsn)), settings.web
     supervisor = stages.Supervisor()
     try:
@@ -403,6 +397,7 @@ def _apply(loaded: FleetSettings, path: Path, *, offline: bool) -> None:
     _print_reload(write_accounts(loaded))
     if offline:
         return
+    # the file is written first: setup can be repeated
     try:
         asyncio.run(set_up(loaded))
     except UnavailableError as error:

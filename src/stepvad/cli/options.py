@@ -55,8 +55,7 @@ RuntimeName = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None,
-    Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores."),
+    int | None, Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores.")
 ]
 Device = Annotated[str, Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
 SettingsFile = Annotated[
@@ -197,6 +196,7 @@ def _converted(value: object, kind: Any, where: str) -> object:
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:
     """Parse `A:B` as the first frame and the one after the last; None if the end is unknown."""
+    # both ends may be left out: `:` is everything
     found = re.fullmatch("([0-9]*):([0-9]*)", text)
     first, end = (int(found[1] or 0), int(found[2]) if found[2] else n_frames) if found else (0, 0)
     if end is not None and not first < end <= (end if n_frames is None else n_frames):
@@ -288,6 +288,7 @@ def parse_time(text: str | None, option: str) -> float | None:
     """A time in unix seconds, parsed from a date or a time before now."""
     if text is None:
         return None
+    # an age such as 2d, else a date
     amount, unit = text[:-1], text[-1:]
     if unit in AGO and amount.replace(".", "", 1).isdecimal():
         return (datetime.now(UTC) - timedelta(seconds=float(amount) * AGO[unit])).timestamp()

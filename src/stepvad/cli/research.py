@@ -139,6 +139,7 @@ def compare(
     place = SweepPlace(**asdict(chosen), compute=compute, jobs=jobs, executor=rare.executor)
     trials = comparison.Trials(seeds=[*range(seeds)], jitter=rare.jitter, fps=rare.fps)
     view = FrameView(rare.placement, rare.smoothed, rare.frames)
+    # fits that are on disk already are not repeated
     with terminal.progress_bars() as report:
         lines = comparison.compare(
             names, place, config=config, trials=trials, view=view, report=report
@@ -301,11 +302,13 @@ def _print_plan(
     from stepvad.windows.views import ViewSettings
 
     dataset, config = place.open(), experiments[0].config
+    # time a few real steps, and scale them to all epochs
     footage = Footage.read(dataset.train_clips(), ViewSettings(config))
     steps = config.epochs * ceil(len(footage) / config.batch_size)
     batch, timed = min(len(footage), config.batch_size), replace(config, max_steps=steps)
     hours = steps * training.time_steps(batch, timed, place.compute) / 3600
     digest = digest_of(dataset)
+    # fits without a result file of this data, code and engine
     missing = {e.fitting for e in experiments if not place.file(e, digest).exists()}
     echo(f"{dataset.name}: fitted on {footage.n_clips:,} clips, {len(footage):,} windows")
     echo(f"one run: {config.epochs:,} epochs, {steps:,} steps, width {config.width}")

@@ -96,6 +96,7 @@ def score(
     if written.events is not None:
         with terminal.notes_of("stepvad.events.calibration"):
             rules, _ = calibration.rules_for(model, sha256, camera=camera)
+    # bit-equal scores by default; another engine only if it is named
     detector = options.on_engine(fitted, engine.runtime, engine.threads)
 
     # clip by clip: only a summary of each stays in memory, unless all are printed
@@ -119,6 +120,7 @@ def score(
                 facts.append(_facts(scores))
 
     _warn_of_empty([clip for clip, _, scored, *_ in rows if scored == "0"])
+    # a threshold was calibrated at a rate: footage of another raises other alerts
     if written.events is not None:
         options.warn_of_rates(model, detector.config, rates, camera)
         marks.write_found(found, written.events)
@@ -143,8 +145,10 @@ def _row(scores: stepvad.Scores) -> list[str]:
     windows = scores.windows
     where = ["-", "-", "-"]
     if len(windows):
+        # the most unusual window of all people, A is (N,)
         top = int(windows.A.argmax())
         where = [f"{windows.A[top]:.2f}", f"{windows.frame[top]}", f"{windows.track_id[top]}"]
+    # frames in which a window ends: several people may share one
     covered = len(set(windows.frame.tolist()))
     return [scores.clip, f"{scores.n_frames:,}", f"{covered:,}", *where]
 
@@ -233,6 +237,7 @@ def explain(
     detector = options.load_detector(model)
     with terminal.progress_bars() as report:
         clips = options.read_poses(poses, format, report)
+        # the window of one person that ends in this frame, else the highest of each person
         if track is not None and frame is not None:
             explained = explaining.explain(detector, _only(clips), [(track, frame)])
         else:
@@ -278,6 +283,7 @@ def _print_explanation(explanation: stepvad.Explanation) -> None:
         f"Nearest       a normal motion with a highest energy of {explanation.ghost_energy:.2f}, "
         f"{ghost}"
     )
+    # contributions of views, then of body parts; each table adds up to the score
     if explanation.views:
         _print_views(explanation.views)
     rows = [
@@ -286,6 +292,7 @@ def _print_explanation(explanation: stepvad.Explanation) -> None:
         for part in explanation.parts
         if not explanation.views or abs(part.contribution) >= SMALLEST
     ]  # fmt: skip
+    # the parts and the base add up to the score
     rows.append(["base: the nearest normal motion", f"{explanation.base:+.2f}", "", ""])
     rows.append(["score", f"{explanation.score:+.2f}", "", ""])
     terminal.print_table("", ["part", "adds", "share", "mostly in frames"], rows)
@@ -318,6 +325,7 @@ class LabelledClip:
 
         with terminal.notes_of("stepvad.formats", once=True):
             clip = read_people(self.poses, format=format, report=report)
+        # without labels the clip keeps its own length
         if self.labels is None:
             return clip, None
         abnormal = read_truth(self.labels, clip)
@@ -377,6 +385,7 @@ def report(
         rate = clip.rate(reading.fps)
         if threshold is None:
             options.warn_of_rates(model, detector.config, [rate], camera)
+        # the report states times: without a rate of its own, the clip has that of --fps
         clip = replace(clip, fps=rate)
         scores = detector.score(clip, report=bars)
         incidents = timeline.investigate(detector, clip, scores, rules, most=events, report=bars)
@@ -394,6 +403,7 @@ def report(
             first_frame=clip.first_frame,
         )
     )
+    # a reader of the old page never sees half of the new one
     with replacing(output) as temporary:
         temporary.write_text(html, encoding="utf-8", newline="\n")
     terminal.say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
@@ -454,8 +464,7 @@ class FrameOptions:
 def overlay(
     model: options.ModelFile,
     output: Annotated[
-        Path,
-        Option("-o", "--output", help="Output video as .mp4, or a directory for stills only."),
+        Path, Option("-o", "--output", help="Output video as .mp4, or a directory for stills only.")
     ],
     *,
     canvas: CanvasOptions,
@@ -505,6 +514,7 @@ def overlay(
         pixels = overlays.frame_size(clip, video, canvas.pixels())
         first, end = options.frame_range(wanted.frames, clip.n_frames)
         frames = range(first, end or clip.n_frames)
+        # frames per second: the user, the video, the clip, else 25
         stated = video.fps if isinstance(video, source.VideoFile) else None
         rate = canvas.fps or stated or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
@@ -515,6 +525,7 @@ def overlay(
         scale = overlays.scale_of(scores, red)
         shown = timeline.ShownFrames(frames, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
+        # frames of the stills: the highest scores, and those that were named
         moments = overlays.choose_stills(
             drawn, frames, rate, highest=wanted.stills, at=wanted.at or ()
         )

@@ -51,6 +51,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich import console, table, text
 
     grid = table.Table(box=None, pad_edge=False)
+    # a column is numeric if all its cells are
     for number, column in enumerate(columns):
         numeric = all(row[number][:1] in "0123456789-+" for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", no_wrap=True)
@@ -68,6 +69,7 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Pat
         if path.suffix == ".csv":
             csv.writer(file, lineterminator="\n").writerows([columns, *rows])
             return
+        # Markdown: the first column left, numbers right
         rule = ["---", *["--:"] * (len(columns) - 1)]
         file.writelines(f"| {' | '.join(row)} |\n" for row in [columns, rule, *rows])
 
@@ -115,6 +117,7 @@ class _Stage:
 
         Counting restarts if a stage starts over.
         """
+        # results from before this run would make the rate too high
         if self._done < 0 or done < self._done:
             self._started, self._first = time.monotonic(), done
         self._done = done

@@ -134,6 +134,7 @@ def add(
             done = ["added user"]
         else:
             account, done = _renewed(opened.accounts, name, wanted, hash)
+        # one line of the audit log for each change
         for action in done:
             roles = action in ("added user", "changed role of")
             subject = f"{account.name}: {account.role}" if roles else account.name
@@ -217,6 +218,7 @@ def log(
     begin = options.parse_time(since, "--since")
     with page.opened() as opened:
         found = opened.accounts.audit.entries(user=user, since=begin, limit=limit)
+    # the row number of the database stays inside
     names = ("time", "user", "action", "subject", "address")
     if as_json:
         terminal.print_json([{name: getattr(one, name) for name in names} for one in found])

@@ -69,6 +69,7 @@ def watch(
 
     Events are stored in the data directory, shown on the web page and sent to the configured sinks.
     """
+    # exactly one of a file and the demo
     if demo == (settings is not None):
         raise ConfigError(
             f"watch: expected a settings file or --demo, got {'both' if demo else 'neither'}",
@@ -109,6 +110,7 @@ def _demo(port: int | None) -> int:
         terminal.say(
             "synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it"
         )
+        # the documented port, unless something else uses it
         usual = DEMO_PORT if _is_free(DEMO_PORT) else 0
         return _run(settings(data, usual if port is None else port))
 
@@ -125,6 +127,7 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
         editor = None if path is None else SettingsEditor(path, settings, service.restart)
         serve = partial(serve_page, editor=editor) if settings.web.enabled else None
         rounds = None if path is None else start_process(path)
+        # two sites in one directory would mix their events
         with exclusive_lock(settings.data):
             site = Site(settings, serve=serve, rounds=rounds, reload=service.restart)
             return site.run(service.stop, service.beat)
@@ -145,6 +148,7 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
     settings, lines = load(path), []
     if not as_json:
         echo(describe(settings))
+    # lines appear as each check ends: some wait for a camera
     for line in chain(check(settings), _sent(settings) if send_test else ()):
         lines.append(line)
         if not as_json:

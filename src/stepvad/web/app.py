@@ -26,7 +26,7 @@ from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Health, Page, Repeats, Supervisor
 from stepvad.web import metrics, site_routes
-from stepvad.web.guard import AuditTrail, Guard, Rules, own_names
+from stepvad.web.guard import AuditTrail, Guard, Rules
 from stepvad.web.identity import Identities, SignOn
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_links, add_login, add_own_password
@@ -182,7 +182,7 @@ def _add_guard(app: FastAPI, web: Web, identities: Identities) -> None:
         identities=identities,
         rules=Rules(app.routes),
         trail=trail,
-        names=own_names(web.host),
+        host=web.host,
         public_url=web.public_url,
     )
     if web.trusted_proxies:

@@ -8,7 +8,7 @@ import math
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,12 +30,9 @@ LONGEST_LENGTH = 19
 PAGES = frozenset({"/", "/settings", "/users", "/password"})
 """Pages that lead a browser to the login form."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-POLICY = (
-    "default-src 'self'; base-uri 'none'; object-src 'none'; "
-    "form-action 'self'; frame-ancestors 'none'"
-)
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; object-src 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     # the URL is never sent to other sites; no-referrer would turn the Origin of the login form
@@ -64,15 +61,16 @@ class Guard:
         identities: Identities,
         rules: Rules,
         trail: AuditTrail,
-        names: Iterable[str],
+        host: str,
         public_url: str | None = None,
     ) -> None:
-        """Accept `names` of the machine, IP addresses and the `public_url` as hosts."""
+        """Accept as hosts: names of the machine, IP addresses and the `public_url`."""
         self.app = app
         self.identities, self.rules, self.trail = identities, rules, trail
         self.origin, self._lines = public_url, Repeats()
-        public = [] if public_url is None else [urlsplit(public_url).hostname or ""]
-        self.names = frozenset(name.lower().rstrip(".") for name in [*names, *public])
+        machine, public = socket.gethostname(), urlsplit(public_url or "").hostname or ""
+        names = ("localhost", host, machine, f"{machine.partition('.')[0]}.local", public)
+        self.names = frozenset(name.lower().rstrip(".") for name in names if name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reject the request, or pass it on with its whole body."""
@@ -141,7 +139,7 @@ class Guard:
                 return PlainTextResponse("expected an Origin\n", 403)
             return await self._admit(scope, rule.needs, identity)
         if bearer.wait_s > 0:
-            return too_many("too many wrong tokens\n", bearer.wait_s)
+            return PlainTextResponse("too many wrong tokens\n", 429, retry_after(bearer.wait_s))
         return _unknown(method, scope)
 
     async def _admit(self, scope: Scope, needs: Role, identity: Identity) -> Response | None:
@@ -223,20 +221,9 @@ class AuditTrail:
             await self.record(*look)
 
 
-def too_many(words: str, wait_s: float) -> Response:
-    """A 429 response with a Retry-After header."""
-    return PlainTextResponse(words, 429, retry_after(wait_s))
-
-
 def retry_after(wait_s: float) -> dict[str, str]:
     """The Retry-After header, in whole seconds."""
     return {"Retry-After": str(max(math.ceil(wait_s), 1))}
-
-
-def own_names(host: str) -> set[str]:
-    """Host names of this machine, including the one it listens on."""
-    machine = socket.gethostname()
-    return {"localhost", host, machine, f"{machine.partition('.')[0]}.local"}
 
 
 class Rule(NamedTuple):

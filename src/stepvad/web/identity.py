@@ -144,10 +144,7 @@ class Background:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
 
     async def run(
-        self,
-        work: Callable[Arguments, Result],
-        *args: Arguments.args,
-        **options: Arguments.kwargs,
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **options: Arguments.kwargs
     ) -> Result:
         """The result of a function, called in one of the threads."""
         loop = asyncio.get_running_loop()

@@ -389,10 +389,7 @@ def _add_events(app: FastAPI, site: PageContext) -> None:
 
     @app.delete("/api/events", tags=["events"])
     def delete_events(
-        request: Request,
-        camera: CameraName = None,
-        since: Time = None,
-        until: Time = None,
+        request: Request, camera: CameraName = None, since: Time = None, until: Time = None
     ) -> records.Deleted:
         """Delete the events of a camera or a span of time that are over, with their poses."""
         if camera is None and since is None and until is None:
