@@ -80,6 +80,7 @@ def joined(parts: list[Any], field: str) -> NDArray[Any]:
     return np.concatenate([getattr(part, field) for part in parts])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("T", [1, 2, 3, 5])
 def test_a_stream_cuts_the_same_windows_and_gives_the_same_scores(
     T: int, cut_by_stream: list[Windows]

@@ -112,6 +112,7 @@ def test_the_owner_of_the_data_may_use_every_command(
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root to be another user")
 def test_another_user_of_the_machine_gets_nothing(

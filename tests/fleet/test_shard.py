@@ -164,6 +164,7 @@ def heard(changes: Sequence[Announcement]) -> Heard:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("frames", [1, 7])
 def test_events_and_windows_are_those_of_a_site(
     models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows], frames: int

@@ -365,6 +365,7 @@ def test_a_page_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
         read_clip(path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("bomb", "words"),
     [

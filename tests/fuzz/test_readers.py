@@ -69,6 +69,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CASES)
 def test_a_small_file_that_claims_much_is_refused_at_little_cost(
     case: str, whole: Path, work: Path

@@ -121,6 +121,7 @@ def test_the_table_has_every_route(with_users: FastAPI) -> None:
     assert {key for route in with_users.routes for key in keys_of(route)} == {*MAY}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("who", [*ANYONE, "token"])
 def test_every_route_asks_for_its_role(with_users: FastAPI, mill: Site, who: str) -> None:
     client = visitor(with_users) if who in ("anonymous", "token") else browser_of(with_users, who)

@@ -225,6 +225,7 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
                     store.outbox.delivered(sink, message.seq)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_pages_that_were_split_keep_no_copy_of_what_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
