@@ -18,7 +18,7 @@ from stepvad.video.estimators import PersonDetector, PoseNetwork
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, open_network
 from stepvad.video.simplify import cleaned
 from tests.video import graphs
-from tests.video.test_people import models, street
+from tests.video.test_estimators import models, street
 
 FAR = np.iinfo(np.int64).max
 
