@@ -104,14 +104,13 @@ class Accounts:
 
     def all(self) -> list[Account]:
         """All accounts by name."""
-        with self._database.read() as connection:
-            rows = connection.execute(f"{_ACCOUNTS} ORDER BY name", (self._wall(),)).fetchall()
-        return [_account(row) for row in rows]
+        return [
+            _account(row) for row in self._database.rows(f"{_ACCOUNTS} ORDER BY name", self._wall())
+        ]
 
     def is_empty(self) -> bool:
         """Whether there is no account."""
-        with self._database.read() as connection:
-            return connection.execute("SELECT 1 FROM users LIMIT 1").fetchone() is None
+        return not self._database.rows("SELECT 1 FROM users LIMIT 1")
 
     def find(self, name: str) -> Account | None:
         """The account of this name, in upper or lower case."""
@@ -120,10 +119,8 @@ class Accounts:
 
     def password_hash(self, name: str) -> str | None:
         """The hash of an account's password; None if there is no such account or no password."""
-        with self._database.read() as connection:
-            row = connection.execute("SELECT password FROM users WHERE name = ?", (name,))
-            found = row.fetchone()
-        return None if found is None else found[0]
+        found = self._database.rows("SELECT password FROM users WHERE name = ?", name)
+        return found[0][0] if found else None
 
     def create(self, name: str, role: Role, password_hash: str | None = None) -> Account:
         """Add an account; without a password its owner needs a link."""
@@ -135,6 +132,7 @@ class Accounts:
             )
         with self._database.write() as connection:
             (count,) = connection.execute("SELECT count(*) FROM users").fetchone()
+            # one name in upper and lower case
             if _found(connection, name, 0) is not None or count >= MOST_ACCOUNTS:
                 raise ConfigError(
                     f"user {name}: expected a new name, got one that is taken"
@@ -196,10 +194,12 @@ class Accounts:
     def use_link(self, key: str, password_hash: str) -> Account | None:
         """Choose a password with a key, once; None if the key is worthless."""
         with self._database.write() as connection:
+            # checked and used up in one transaction
             link = _link(connection, key, self._wall())
             if link is None or link.account is None:
                 return None
             name = link.account.name
+            # a key is good once, and older ones and log-ins end with it
             connection.execute("DELETE FROM links WHERE user = ?", (name,))
             connection.execute(
                 "UPDATE users SET password = ?, stamp = ? WHERE name = ?",
@@ -219,9 +219,8 @@ class Accounts:
 
     def fact(self, name: str) -> str | None:
         """A stored fact, such as the `url` of the page."""
-        with self._database.read() as connection:
-            found = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+        found = self._database.rows("SELECT value FROM facts WHERE name = ?", name)
+        return str(found[0][0]) if found else None
 
     def set_fact(self, name: str, value: str) -> None:
         """Store a fact."""
@@ -229,6 +228,7 @@ class Accounts:
             _set_fact(connection, name, value)
 
     def _new_key(self, name: str | None, lasts_s: float) -> str:
+        # only its hash is stored: who reads the file cannot log in with it
         key = secrets.token_urlsafe(32)
         with self._database.write() as connection:
             connection.execute(
@@ -242,9 +242,8 @@ class Accounts:
 
     def _change(self, statement: str, *values: str | float) -> None:
         """Change the account whose name is the last value."""
-        with self._database.write() as connection:
-            if connection.execute(statement, values).rowcount == 0:
-                raise _unknown(str(values[-1]))
+        if not self._database.change(statement, *values):
+            raise _unknown(str(values[-1]))
 
 
 class AuditLog:
@@ -263,11 +262,11 @@ class AuditLog:
     def record(self, user: str, action: str, subject: str = "", address: str = "") -> None:
         """Append a line; long texts are cut."""
         texts = [text[:LONGEST_TEXT] for text in (user, address, action, subject)]
-        with self._database.write() as connection:
-            connection.execute(
-                "INSERT INTO audit (time, user, address, action, subject) VALUES (?, ?, ?, ?, ?)",
-                (self._wall(), *texts),
-            )
+        self._database.change(
+            "INSERT INTO audit (time, user, address, action, subject) VALUES (?, ?, ?, ?, ?)",
+            self._wall(),
+            *texts,
+        )
         if self._added % PRUNE_EVERY == 0:
             self.prune()
         self._added += 1
@@ -278,6 +277,7 @@ class AuditLog:
             connection.execute(
                 "DELETE FROM audit WHERE time < ?", (self._wall() - 86400 * self._days,)
             )
+            # failed log-ins have a limit of their own
             for condition, most in (("action = ?", MOST_FAILED), ("action != ?", MOST_ROWS)):
                 connection.execute(
                     f"DELETE FROM audit WHERE {condition} AND seq <= (SELECT seq FROM audit "  # noqa: S608  # constants
@@ -294,13 +294,12 @@ class AuditLog:
         limit: int = 100,
     ) -> list[AuditEntry]:
         """Lines, the newest first; `before` is the `seq` of the last line already seen."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT seq, time, user, address, action, subject FROM audit WHERE "
-                "(?1 IS NULL OR user = ?1 COLLATE NOCASE) AND (?2 IS NULL OR time >= ?2) AND "
-                "(?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
-                (user, since, before, limit),
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT seq, time, user, address, action, subject FROM audit WHERE "
+            "(?1 IS NULL OR user = ?1 COLLATE NOCASE) AND (?2 IS NULL OR time >= ?2) AND "
+            "(?3 IS NULL OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
+            *(user, since, before, limit),
+        )
         return [AuditEntry(*row) for row in rows]
 
 

@@ -183,6 +183,7 @@ class Site:
     ) -> Housekeeping:
         """Periodic work; what takes long goes to the background."""
         pipeline, queue = self.pipeline, partial(self.pipeline.tasks.put, "upkeep")
+        # looked at often, done in the background
         retain = partial(delete_old_data, self.store, pipeline.recordings, self.settings.retention)
         jobs = [
             Job(LOAD_S, LoadWatch(self.status, hearing).report_changes),
@@ -206,6 +207,7 @@ def exclusive_lock(data: Path) -> Iterator[None]:
 
     Waits up to `LOCK_S` for another site to release it, then raises.
     """
+    # a site that restarts takes over from the one before, which is about to exit
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data / "lock").open("w") as file:
         deadline = time.monotonic() + LOCK_S

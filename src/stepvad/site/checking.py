@@ -57,6 +57,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
             yield f"ok: camera {camera.name}: no alerts until the site has learned a first model"
             yield from _link(camera)
             continue
+        # the model, the limit and the rate fit together
         model = models.load(settings.model_of(camera))
         rules = model.rules_of(camera)
         Stream(model.detector, fps=camera.rate)
@@ -119,6 +120,7 @@ def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> 
         site.send(encode(said))
 
     try:
+        # networks for pictures, or poses from a file
         if camera.has_pictures:
             estimator = open_estimator(
                 pose.detector,
@@ -187,6 +189,7 @@ def _link(camera: CameraSettings) -> Iterator[str]:
     """Report whether a camera's password is protected in transit."""
     if camera.kind != "stream":
         return
+    # from the worst way of a password to the best
     address, name = camera.address(), camera.name
     scheme, password = address.scheme, address.has_password
     if camera.tls_insecure:
@@ -234,6 +237,7 @@ def _first_people(
     images: Iterable[Image], estimator: PoseEstimator, min_confidence: float
 ) -> CameraPicture:
     """The people of the first image that shows any, or of the last one until `LOOK_S`."""
+    # an empty picture is a good answer, too, if nobody comes for some seconds
     late: float | None = None
     picture: CameraPicture | None = None
     for image in images:

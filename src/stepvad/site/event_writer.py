@@ -99,6 +99,7 @@ class EventWriter:
 
     def _report_failure(self, error: Exception) -> None:
         """Report a failed write and free space if the disk is full; never raises."""
+        # one line at first, then one for each thousand
         waiting = len(self._changes)
         if not self._backoff.failures:
             self._failures.log("an event could not be stored, retrying", error)
@@ -148,12 +149,14 @@ class ChangeQueue:
         with self._news:
             # the oldest change may be on its way to the disk: it is never replaced
             latest = self._waiting[-1] if len(self._waiting) > 1 else None
+            # of two updates of an event only the later one counts
             if (
                 latest is not None
                 and (latest.kind, change.kind) == ("update", "update")
                 and latest.record.id == change.record.id
             ):
                 self._waiting.pop()
+            # poses are what takes memory
             if len(self._waiting) >= MOST_POSES:
                 change = replace(change, poses=None)
             self._waiting.append(change)
@@ -249,6 +252,7 @@ class TaskQueue:
             self._news.wait_for(lambda: self._tasks, timeout_s)
             if not self._tasks:
                 return None
+            # first in, first out
             task = self._tasks.popleft()
             self._waiting[task[0]] -= 1
             return task
@@ -301,6 +305,7 @@ def explain_event(
     """Store the poses of an event and its explanation; that of a new event goes into it, too."""
     if not poses.clip.n_poses:
         return
+    # poses first: without them there is no replay; then why, as far as it can be said
     store.put_poses(record.id, tracks.to_bytes(poses.clip))
     try:
         profile = profiles[record.camera]

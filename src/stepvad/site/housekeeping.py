@@ -148,6 +148,7 @@ class CameraDrift:
     @property
     def before(self) -> drift.BlockStats | None:
         """Statistics of the camera at its calibration, or else of all cameras."""
+        # too few blocks of its own: those of all cameras
         stats = self.calibration.block_stats
         own = stats.get(self.profile.camera)
         if own is not None and len(own) >= drift.FEWEST_BLOCKS:
@@ -164,6 +165,7 @@ class CameraDrift:
     def report(self) -> None:
         """Update the live status; log a warning when drift starts."""
         camera = self.profile.camera
+        # nothing to compare with: say why
         if self.monitor is None:
             self.status.drift(camera, self._reason, False, self._numbers)
             return
@@ -194,6 +196,7 @@ def delete_old_data(store: Store, recordings: Path, kept: RetentionSettings) -> 
 
 def latest_block(clip: Clip) -> Clip:
     """The end of a clip, one block long."""
+    # the rows of the last seconds, counted from the first of them
     first = max(clip.n_frames - round(drift.BLOCK_S * clip.rate()), 0)
     parts = [track.between(first, clip.n_frames) for track in clip.tracks]
     tracks = tuple(replace(part, frames=part.frames - first) for part in parts if len(part))

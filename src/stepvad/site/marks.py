@@ -76,6 +76,7 @@ class MarkFollower:
 
         A file of a newer version is left as it is: the marks that the store has are applied.
         """
+        # marks of events that retention has deleted are in a file
         kept = kept_beside(self._settings.data, model.sha256)
         try:
             older = read_marks(kept)
@@ -93,6 +94,7 @@ class MarkFollower:
 
     def _marks(self, model: Loaded, older: Mapping[str, Marked]) -> Marks:
         """The marks of the store, and older ones that nobody has taken back."""
+        # a mark that was taken back counts no more
         marks = marks_in(self._store, model.sha256)
         gone = {*marks.not_normal}
         kept = {id: one for id, one in older.items() if id not in gone}
@@ -168,6 +170,7 @@ def marks_of(data: Path, model_sha256: str) -> Marks:
 
 def marks_in(store: Store, model_sha256: str) -> Marks:
     """Marks on events that this model found, with their poses if still stored."""
+    # the events of this model, those marked, and the poses of those
     found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
     records = {one.id: one for one in found}
     every = store.marked()

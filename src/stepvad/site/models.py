@@ -44,6 +44,7 @@ class Loaded:
 
     def rules(self, camera: str, threshold: float | None) -> Rules:
         """The event rules of a camera, with its own threshold or else the calibrated one."""
+        # the rules of the calibration, with the threshold of the settings if there is one
         rules = RULES if self.calibration is None else self.calibration.rules_of(camera)
         if threshold is not None:
             return replace(rules, threshold=threshold)
@@ -78,6 +79,7 @@ class Models:
 
     def load(self, path: Path) -> Loaded:
         """Load a model for live scoring, on one thread; cached by path."""
+        # one model for all cameras that name the same file, by whatever path
         path = path.resolve()
         if path not in self._loaded:
             if not path.exists():
@@ -112,6 +114,7 @@ def promise_words(threshold: Threshold) -> str:
     """A promise as an operator reads it."""
     if not threshold.is_promised:
         return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
+    # by the hour if there is one an hour or more, else by the day
     rate = threshold.alerts_per_hour
     each, often = ("an hour", rate) if rate >= 1 else ("a day", 24.0 * rate)
     alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"

@@ -178,6 +178,7 @@ class SiteCameras:
             people = CameraPeople(camera.name, camera.rate, min_confidence, skeleton)
             self.people[camera.name] = people
             return
+        # what the page shows from the start: limits, zones, and whether the calibration fits
         model = self._models.load(self._settings.model_of(camera))
         limit = model.limit(camera.name, camera.threshold)
         note = model.calibration_note(camera.name, camera.rate, camera.threshold)
@@ -193,6 +194,7 @@ class SiteCameras:
             max_interpolated=limit.rules.max_interpolated,
         )
         self._status.limit(camera.name, limit.rules.threshold, limit.words, limit.is_provisional)
+        # what the windows and events of this camera follow from
         profile = CameraProfile(
             camera=camera.name,
             rate=camera.rate,
@@ -235,6 +237,7 @@ class SiteCameras:
 
         For a site that has yet to learn one that works: the reason, empty if there is none so far.
         """
+        # a site that learns its models starts without one, and with one that is damaged
         path = self._settings.model_of(camera)
         try:
             self._models.load(path).rules_of(camera)

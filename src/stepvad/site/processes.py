@@ -73,6 +73,7 @@ class ChildProcess:
         *args: Any,
         heartbeat: Heartbeat | None = None,
     ) -> None:
+        # one socket is the pipe in both directions; the child inherits its end
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -191,6 +192,7 @@ class SupervisedProcess:
     def run(self) -> None:
         """Keep a child running until stopped or until no more work follows."""
         while not self._stopping.is_set():
+            # restarts get rarer while they fail, and quick again after a steady run
             began = time.monotonic()
             reason = self._run_once()
             if reason is None or self._stopping.is_set():
@@ -209,6 +211,7 @@ class SupervisedProcess:
             return f"could not be started: {os_reason(error)}"
         self.pid, why = child.pid, ""
         try:
+            # the client talks to it until one of them has had enough
             if self._client.serve(child, self._stopping):
                 return None
         except HungError as error:
@@ -261,6 +264,7 @@ class ChildPipe:
         if n == 0:
             return []
         with _as_socket(self._pipe) as line:
+            # all of them or none: handles that came anyway must not stay open
             _, fds, _, _ = socket.recv_fds(line, len(WITH_FDS), n)
         if len(fds) == n:
             return fds
@@ -306,6 +310,7 @@ def die_with_parent() -> None:
 def main() -> None:
     """Entry point of a child."""
     die_with_parent()
+    # the package may have been upgraded under a running site
     version, fd, name = sys.argv[1:4]
     if int(version) != PROTOCOL:
         sys.exit(OTHER_VERSION)

@@ -72,6 +72,7 @@ class Recorder:
 
     def record(self, slot: int, wall: float, poses: Sequence[Pose]) -> Clip | None:
         """Add a slot; return a clip when one is complete."""
+        # a part is full, or the clock of the slots began anew
         done = None
         if self._first is not None and not 0 <= slot - self._first[0] < self._part:
             done = self.finish()
@@ -162,6 +163,7 @@ class Replays:
 
     def moment(self, camera: str, at: float) -> Moment:
         """The event at that time if there is one, else what memory or a recording holds."""
+        # an event at that time, else what memory holds, else a recording
         events = self._store.events(camera=camera, since=at - 3600, until=at + 1, limit=50)
         for one in events:
             if one.start_time - 1 <= at <= (one.end_time or time.time()) + 1:
@@ -219,6 +221,7 @@ class Replays:
     def _scene(self, camera: str, clip: Clip, middle: int) -> Scene:
         """The seconds around a frame of a clip."""
         rate = clip.rate()
+        # some seconds before and after the middle
         first = max(middle - round(BEFORE_S * rate), 0)
         end = min(middle + round(AFTER_S * rate) + 1, clip.n_frames)
         parts = [track.between(first, end) for track in clip.tracks]
@@ -327,6 +330,7 @@ def make_room(
     saw. Disk errors never raise. Returns the deleted files.
     """
     deleted: list[Path] = []
+    # the oldest first, and no more than needed
     for _, _, path in _files(directories)[:most]:
         if not is_short(path.parent, free_mb):
             break
@@ -344,6 +348,7 @@ def is_short(directory: Path, free_mb: float) -> bool:
     """Whether the disk or a quota leaves less than `free_mb` in a directory."""
     size = int(free_mb * 1e6)
     try:
+        # a quota shows only when the room is asked for
         if shutil.disk_usage(directory).free < size:
             return True
         with tempfile.TemporaryFile(dir=directory) as file:

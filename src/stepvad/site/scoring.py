@@ -59,11 +59,13 @@ class CameraPeople:
 
     def follow(self, people: People, slot: int) -> list[Pose]:
         """Track the people of the image of a time slot with sufficient confidence."""
+        # people that are sure enough, (n,), then who is who
         certain = people.certain(self._min_confidence)
         return self._tracker.update(people.select(certain), time_s=slot / self._rate)
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""
+        # a crowd that cannot be, or joints of another skeleton
         if len(poses) > MOST_PEOPLE:
             return []
         return [pose for pose in poses if len(pose.keypoints) == self.skeleton.V]
@@ -200,6 +202,7 @@ class SiteScorer:
         """The poses of a frame; None if it cannot be scored."""
         camera = people.camera
         try:
+            # a new connection: nothing spans two of them
             if self._connections[camera] != frame.connection:
                 self._end_connection(people, "camera lost")
                 people.start_connection(frame.wall0)
@@ -293,6 +296,7 @@ def by_track(
 
 def poses_of(watcher: Watcher, record: Record) -> event_writer.EventPoses:
     """The poses of everybody in view from `BEFORE_S` before an event, as far as buffered."""
+    # from some seconds and one window before the event
     first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
     since, clip = watcher.events.clip(first=max(first, 0))
     return event_writer.EventPoses(clip, watcher.events.peak_slot - since, record.track_id)

@@ -47,6 +47,7 @@ class Service:
 
     def run(self, run: RunService) -> int:
         """Run until SIGTERM or Ctrl-C; return the exit code, or start again with new settings."""
+        # a signal only sets a flag, which the next heartbeat sees
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
         raise_file_limit()
@@ -60,6 +61,7 @@ class Service:
             left = ["main"]
         finally:
             exit_no_more()
+        # new settings: the same program once more, in this process
         if self._restarting:
             self._start_again()
         if left:  # hanging threads must not keep the process alive
@@ -162,6 +164,7 @@ def limited_memory(more: int) -> Iterator[None]:
         yield
         return
     before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # what it writes to now, and so much more
     used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     least = min(limit for limit in (used + more, soft, hard) if limit != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_DATA, (least, hard))

@@ -148,6 +148,7 @@ class Supervisor:
 
     def start(self, stage: Stage) -> None:
         """Start a stage in its own thread."""
+        # a daemon: a stage that hangs must not keep the process from exiting
         thread = threading.Thread(target=self._run, args=[stage], name=stage.name, daemon=True)
         self.watch(stage.name, stage.heartbeat, thread)
         thread.start()
@@ -381,6 +382,7 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this record is logged."""
+        # the same words with another error are another kind
         error = record.exc_info[1] if record.exc_info else None
         held = self._repeats.admit((record.msg, type(error), str(error)))
         if held is None:

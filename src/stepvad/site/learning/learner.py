@@ -142,6 +142,7 @@ class Learner:
 
     def _see_to(self, round: TrainingJob) -> bool:
         """Note the end of a round; one that hangs is killed. True if there is a new model."""
+        # still running, hanging, done or failed
         code = round.process.poll()
         if code is None and round.is_late:
             round.kill()
@@ -170,6 +171,7 @@ class Learner:
             self._on_calibrated(self._versions.model)
 
     def _tell(self, at: Situation) -> None:
+        # progress for the page
         recordings = find_recordings(self._settings.data / RECORDINGS)
         words = progress_words(
             at,

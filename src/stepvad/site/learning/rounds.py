@@ -85,6 +85,7 @@ class RecordingIndex:
 
     def update(self, most: int) -> bool:
         """Read up to `most` new files and forget deleted ones; False if some are left to read."""
+        # what is gone is forgotten; what could not be read is tried again later
         now = time.monotonic()
         there = {one.path for one in find_recordings(self.directory)}
         self._known = {path: amount for path, amount in self._known.items() if path in there}
@@ -158,6 +159,7 @@ def amount_of(clip: Clip) -> Amount:
 
 def newest(recordings: Sequence[Recording], hours: float) -> list[Recording]:
     """Recordings of up to this many hours, spread evenly over all of their time."""
+    # one in so many blocks, so that all times of day are in it
     share = ceil(len(recordings) * FILE_HOURS / hours)
     return [
         one
@@ -173,6 +175,7 @@ def held_out(recordings: Sequence[Recording]) -> list[Recording]:
     for camera in sorted({one.camera for one in recordings}):
         own = [one for one in recordings if one.camera == camera]
         blocks = [*_blocks(own)]
+        # too few blocks: recordings one by one
         if len(blocks) < MANY_BLOCKS:
             blocks = [[one] for one in own]
         held += [one for block in blocks[HOLD_OUT - 1 :: HOLD_OUT] for one in block]
@@ -280,6 +283,7 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
     before = versions.current
     if before is None:
         raise DataError(f"{settings.data}: expected a learned model, got none", hint="fit one")
+    # what was held out, and what was recorded since
     held = {*before.held_out}
     unseen = [
         one
@@ -298,6 +302,7 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
 
 def config_for(settings: SiteSettings, poses: int) -> Config:
     """The settings of a fit: by the clock, at the usual rate of the cameras."""
+    # the usual rate of the cameras, and a small network for little footage
     rate = statistics.mode(camera.rate for camera in settings.cameras)
     config = replace(Config.footage(), fps=rate)
     return config if poses >= SMALL_POSES else replace(config, width=SMALL_WIDTH)
@@ -305,6 +310,7 @@ def config_for(settings: SiteSettings, poses: int) -> Config:
 
 def _clips(recordings: Sequence[Recording], judged: JudgedEvents, *, fitting: bool) -> list[Clip]:
     """The poses of recordings, without right alerts and, to fit, without unjudged ones."""
+    # right alerts are never learned from, and unjudged ones are not fitted
     avoid = spans_of(judged.events, judged.reviews, unjudged=fitting)
     clips = []
     for one in recordings:
@@ -323,6 +329,7 @@ def _calibrate(
     """Thresholds from recordings that the model was not fitted on."""
     footage, amount = ScoredFootage(detector), Amount()
     for camera in sorted({one.camera for one in recordings}):
+        # each camera has a threshold of its own
         own = [one for one in recordings if one.camera == camera]
         clips = _clips(own, judged, fitting=False)
         amount = sum(map(amount_of, clips), amount)

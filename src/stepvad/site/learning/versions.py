@@ -118,6 +118,7 @@ class Versions:
     def new_directory(self, now: float) -> Path:
         """An empty directory for a new model; what an interrupted round left is removed."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # what an interrupted round left
         for path in self.directory.glob(f"*{_PART}"):
             shutil.rmtree(path, ignore_errors=True)
         made = self.directory / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}{_PART}"
@@ -126,6 +127,7 @@ class Versions:
 
     def finish(self, made: Path, *, keep: int) -> Path:
         """Make a new model the current one, and delete all but the `keep` newest older ones."""
+        # complete from here on: it gets its name, then the link, then old ones go
         path = made.with_suffix("")
         made.rename(path)
         self.use(path.name)
@@ -143,6 +145,7 @@ class Versions:
                 f"got {name!r:.80}",
                 hint="stepvad inspect SITE.toml shows them",
             )
+        # replaced in one step: there is always a current model
         link = self.directory / f"{CURRENT}{_PART}"
         link.unlink(missing_ok=True)
         link.symlink_to(name)

@@ -108,6 +108,7 @@ def without(url: str, text: str) -> str:
 
     Any part may be the secret: the host of a Telegram address is its token.
     """
+    # the whole address first, then its parts, the longest first
     text = redact(text.replace(url, HIDDEN))
     for part in _parts(url):
         text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
@@ -141,6 +142,7 @@ class SendingProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # of a library that may write secrets into it
             )
+        # a child that hangs is killed; what it had answered by then counts
         try:
             said, _ = child.communicate(order, self.deadline_s)
         except subprocess.TimeoutExpired:
@@ -162,6 +164,7 @@ class SendingProcess:
 
 def _parts(url: str) -> Sequence[str]:
     """The parts of an address, the longest first; of its query the values only."""
+    # user, password, host, path and values, as they are and decoded
     rest = url.partition("://")[2] or url
     path, _, query = rest.partition("?")
     values = [pair.partition("=")[2] for pair in re.split("[&;]", query)]

@@ -85,6 +85,7 @@ class Notify:
             kept = tuple(one for one in plan.events if one.id not in message.ids)
             self._keep(NotificationPlan(kept, plan.sent))
             return False
+        # without anybody to get it, it counts as told and not towards the limit
         notice = self._words.notice(message.kind, records, now, next_at=message.next_at)
         if not self._target.has_people:
             self._keep(self._scheduler.told(self._plan, message, now, counts=False))
@@ -153,6 +154,7 @@ class Scheduler:
         self, plan: NotificationPlan, kind: ChangeKind, record: Record, now: float
     ) -> NotificationPlan:
         """The plan after a change of an event; the same change twice makes no difference."""
+        # an event that is over: told so if people heard of it
         known = plan.event(record.id)
         if kind == "end":
             if known is None or known.ended:
@@ -167,6 +169,7 @@ class Scheduler:
             if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
                 due = None
             return plan.with_event(TrackedEvent(record.id, due))
+        # words that came in time go out at once
         has_words = record.why is not None and known.told == 0
         if has_words and known.due is not None and known.due > now:
             return plan.with_event(replace(known, due=now))
@@ -217,6 +220,7 @@ class Scheduler:
         self, plan: NotificationPlan, now: float, seen: Collection[str]
     ) -> NotificationPlan:
         """Forget what was seen and what is older than an hour; bear a clock that was set back."""
+        # a clock that was set back must not keep messages waiting for days
         latest = now + max(WORDS_S, self.rules.repeat_s or 0.0)
         events = [
             replace(one, due=None if one.due is None or one.id in seen else min(one.due, latest))

@@ -98,6 +98,7 @@ class BrowserTarget:
 
     def deliver(self, notice: Notice) -> str:
         """Send one message to all browsers that do not have it yet."""
+        # a new message begins with all browsers, a repeated one goes on with those that lack it
         if notice != self._sending:
             self._sending, self._has_reached, self._tries = notice, False, {}
         known = self._subscriptions.all()
@@ -105,6 +106,7 @@ class BrowserTarget:
         if not known:
             return "no browser has asked for notifications yet"
         found, reason = self._post(notice, waiting) if waiting else ([], "")
+        # all or nothing for the caller, who sends again; those that have it are left out then
         counted = Counter(found)
         if counted["failed"]:
             raise DeliveryError(
@@ -177,6 +179,7 @@ class BrowserTarget:
 def authorization(endpoint: str, key: ApprisePEMController, now: float, contact: str) -> str:
     """The header that proves to a push service which site sends (RFC 8292)."""
     parts = urlsplit(endpoint)
+    # a signed token of a few hours, for this service alone
     claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now) + TOKEN_S}
     if contact:
         claims["sub"] = contact
@@ -299,6 +302,7 @@ class PushSubscriptions:
             return []
         with self._locked():
             known = self._read()
+        # browsers of accounts that were removed meanwhile
         missing = self._missing({one.account for one in known if one.account})
         if missing:
             self.remove([one.endpoint for one in known if one.account in missing])
@@ -319,6 +323,7 @@ class PushSubscriptions:
         added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
         _ = added.keys
         with self._locked():
+            # the newest is last; beyond the limit the oldest goes
             others = [one for one in self._read() if one.endpoint != endpoint]
             self._write([*others, added][-MOST_BROWSERS:])
 

@@ -59,6 +59,7 @@ class Answer:
 def main() -> None:
     """Run one task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the site stops its children
+    # one task, from a pipe: no secret is in a command line
     task = decode(Task, sys.stdin.buffer.read(), "task")
     # even without its parent this process ends; the default action works in any system call
     signal.alarm(task.deadline_s + 2)
@@ -68,6 +69,7 @@ def main() -> None:
         case "notify":
             _answer(_notified(task.url, task.title, task.body))
         case "post":
+            # browsers one beside the other, each answer as soon as it is there
             with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
                 posted = [pool.submit(_post, n, one) for n, one in enumerate(task.requests)]
                 for done in as_completed(posted):

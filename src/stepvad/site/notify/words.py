@@ -86,11 +86,13 @@ class NoticeWords:
                 says = f"Nobody has looked yet. {what(record)}"
             case "over":
                 says = f"Over after {lasted(record)}"
+        # the link opens this event
         body = f"{says}. {self._when(record.start_time, now)}"
         link = f"{self.page}/#event/{quote(record.id, safe='')}" if self.page else ""
         return Notice(place(record), body, link, record.id)
 
     def _several(self, kind: NotificationKind, records: Sequence[Record], now: float) -> Notice:
+        # one line for each of the latest events, and how many of each camera
         counts = Counter(_name(record.camera) for record in records)
         cameras = ", ".join(f"{camera} {n}" for camera, n in counts.most_common(LISTED))
         ending = {"new": "", "again": ", nobody has looked yet", "over": ", over"}[kind]
@@ -125,6 +127,7 @@ def place(record: Record) -> str:
 def what(record: Record) -> str:
     """What happens, as a sentence without its full stop."""
     why = (record.why or "").rstrip(".")
+    # long words are cut, and a fall says so first
     if len(why) > MOST_WHY:
         why = f"{why[: MOST_WHY - 1].rstrip()}…"
     if record.label == WENT_DOWN:

@@ -58,6 +58,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     Raises `ConfigError` if there is no such camera, zone or section, or if the file has it in a
     form that cannot be edited piece by piece.
     """
+    # edited with one kind of line end, and given back with its own
     is_crlf = "\r\n" in text
     text = text.replace("\r\n", "\n")
     for edit in edits:
@@ -340,6 +341,7 @@ class _EditedFile:
 
     def _set_inner(self, at: int, key: str, name: str, value: Item) -> None:
         """Set `key.name` of a camera, in the form that the file has."""
+        # in its own table, or as a dotted key of the camera
         found = self._inner(at, key)
         if found is not None:
             where, document, inner = found
@@ -453,6 +455,7 @@ def _tomlkit() -> Any:
 
 def _headers(text: str) -> Iterator[int]:
     """Where the lines of headers start."""
+    # a bracket opens a header only at the start of a line and outside of lists and texts
     depth, line, is_first = 0, 0, True
     for token in TOKENS.finditer(text):
         match token.lastgroup:

@@ -63,6 +63,7 @@ class SettingsEditor:
     def save(self, digest: str, text: str) -> SettingsText:
         """Replace the text of the file, then start the site again if it has changed."""
         with self._saving:
+            # nothing that the site would refuse at its start is saved
             self.check_text(text)
             saved = save_settings(self.path, text, digest)
             if saved.digest != digest:
@@ -72,6 +73,7 @@ class SettingsEditor:
 
     def try_camera(self, keys: KeyChanges) -> CameraPicture | CameraProblem:
         """Open a camera that the file need not have; one at a time."""
+        # only the keys that say how to reach the camera
         given = {key: keys[key] for key in TRIED_KEYS if keys.get(key) is not None}
         new = AddCamera(edit="add camera", keys={"name": TRIED, **given})
         try:
@@ -127,6 +129,7 @@ def save_settings(path: Path, text: str, digest: str) -> SettingsText:
     The text before is kept beside it. A link stays a link: the file behind it is replaced.
     """
     path = path.resolve()
+    # refused if anybody else changed the file since it was loaded
     before = check_unchanged(path, digest)
     if "\r\n" in before.text and "\r\n" not in text:  # browsers know one end of a line
         text = text.replace("\n", "\r\n")
@@ -136,6 +139,7 @@ def save_settings(path: Path, text: str, digest: str) -> SettingsText:
     validate(text, path, SiteSettings)
     if data == before.text.encode():
         return before
+    # the text before stays beside it; checked once more at the last moment
     with replacing(path.with_name(path.name + BEFORE), ConfigError) as kept:
         kept.write_bytes(before.text.encode())
     with replacing(path, ConfigError) as temporary:

@@ -104,6 +104,7 @@ def origin_of(url: str) -> str:
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(problem)
     host = f"[{name}]" if ":" in name else name
+    # the port is left out where browsers leave it out
     is_usual = port in (None, {"http": 80, "https": 443}[scheme])
     return f"{scheme}://{host}" + ("" if is_usual else f":{port}")
 
@@ -160,6 +161,7 @@ RecordingAddress = Annotated[str, AfterValidator(recording_address)]
 
 def has_secret(url: str) -> bool:
     """Whether a URL, with its environment variables removed, contains a secret."""
+    # user and password, or a query such as ?token=
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
     return bool(user.strip(":")) or any(
@@ -344,6 +346,7 @@ class NotifySettings(Section):
 
     def check_names(self, cameras: Collection[str], zones: Collection[str]) -> None:
         """Raise unless every camera and zone named here is one of the site."""
+        # names of the site, so that a typing error is no silence
         for noun, named, known in (("camera", self.cameras, cameras), ("zone", self.zones, zones)):
             unknown = [name for name in named if name not in known]
             if unknown:
@@ -362,6 +365,7 @@ class NotifySettings(Section):
 
 def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS 1.2 or newer, with a certificate chain and its key as PEM files."""
+    # errors name the file and the reason
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

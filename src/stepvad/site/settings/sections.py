@@ -228,6 +228,7 @@ class CameraSettings(Section):
         tls = CameraTls(self.tls_ca, self.tls_insecure)
         if self.credentials is None:
             return Url(self.url, tls=tls)
+        # from a file at each connection, or from the environment by way of a placeholder
         kind, _, rest = self.credentials.partition(":")
         if kind == "file":
             return Url(self.url, credentials=Path(rest), tls=tls)
@@ -244,6 +245,7 @@ class CameraSettings(Section):
             return device_address(url)
         if "://" not in url:
             return url if url == DEMO else str(beside(Path(url), info))
+        # a placeholder for a secret is fine, a secret is not
         bare = _PLACEHOLDER.sub("", url)
         if bare.partition("://")[0] not in SCHEMES:
             raise ValueError(
@@ -423,6 +425,7 @@ def token_of(settings: SiteSettings) -> str:
     """The token from the settings, or one generated and saved at the first start."""
     if settings.web.token is not None:
         return secret(settings.web.token)
+    # made at the first start, or after a start on a full disk
     path = settings.data / TOKEN
     if not path.exists() or path.stat().st_size == 0:  # empty after a start on a full disk
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

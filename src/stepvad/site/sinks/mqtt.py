@@ -109,6 +109,7 @@ class Mqtt:
                 opened.discard(message.after.id)
             else:
                 opened.add(message.after.id)
+            # each change as an event, as a review, and as the state of its camera
             sent = [
                 self._publish("events", encode(message).decode()),
                 self._publish("reviews", json.dumps(review(message))),
@@ -134,6 +135,7 @@ class Mqtt:
 
     def close(self) -> None:
         """Publish that the site is offline, and disconnect."""
+        # a last word for those who watch; without a connection the last will says it
         if self._connected.is_set():
             with self._lock:
                 last = [
@@ -235,6 +237,7 @@ def _reviewed(event: Record) -> JsonObject:
 def discovery_topics(prefix: str, discovery: str, site: str, camera: str) -> dict[str, str]:
     """The retained messages by which Home Assistant discovers one camera, by topic."""
     state = f"{prefix}/{camera}"
+    # a device for each camera, with three sensors
     node = f"stepvad_{site}_{camera}"
     site_is_up = {"topic": f"{prefix}/available"}
     camera_is_up = {

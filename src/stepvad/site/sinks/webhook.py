@@ -66,6 +66,7 @@ class Webhook:
     def __init__(
         self, settings: WebhookSettings, *, site: str, clock: Callable[[], float] = time.time
     ) -> None:
+        # the path may hold a key: errors show scheme and host only
         parts = urlsplit(settings.url)
         self.name = f"webhook:{settings.name}"
         self._site = site
@@ -95,6 +96,7 @@ class Webhook:
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Post one message."""
+        # taken, refused for good, or to be sent again
         body = json.dumps(cloud_event(kind, message, self._site)).encode()
         status, after_s = self._within_time(body)
         if 200 <= status < 300:
@@ -171,6 +173,7 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
 
 def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
     """A message in its envelope; the id is the same each time the message is sent."""
+    # the same message has the same id, however often it is sent
     after, data = message.after, to_plain(message)
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
     envelope: JsonObject = {

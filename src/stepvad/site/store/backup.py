@@ -31,6 +31,7 @@ def restore(path: Path, onto: Path) -> Path | None:
     """
     _refuse_what_is_no_file(path, onto)
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # a copy beside the store, so that the swap is one rename
     with _exclusive_lock(onto.parent), _copied(path, onto) as staged:
         _check(staged, path)
         if onto.exists():
@@ -89,12 +90,14 @@ def _check(staged: Path, path: Path) -> None:
     """Raise if a file is not a backup, is of another version, or is damaged."""
     with staged.open("rb") as file:
         header = file.read(32)
+    # the header says how many pages there are: a shorter file is torn
     pages, page = int.from_bytes(header[28:32]), int.from_bytes(header[16:18])
     if staged.stat().st_size < pages * (1 << 16 if page == 1 else page):
         raise DataError(f"{path}: expected a complete backup, got a truncated one", hint=_HINT)
     try:
         with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
             EVENT_STORE.verify(connection, path, "a backup of an event store")
+            # all of its pages, then the tables and their columns
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise DataError(f"{path}: expected a complete backup, got: {found[0]}", hint=_HINT)
@@ -149,11 +152,13 @@ def _swap(staged: Path, onto: Path) -> Path | None:
     """Move the staged file into place; return the new path of the old store, if there was one."""
     with staged.open("rb") as written:
         os.fsync(written.fileno())
+    # the old store keeps a second name while the new one takes its place
     before = onto.with_name(onto.name + BEFORE) if onto.exists() else None
     with nullcontext() if before is None else _locked(onto):
         if before is not None:
             _keep(onto, before, staged.parent)
         staged.replace(onto)
+    # the new name is durable, too
     directory = os.open(onto.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

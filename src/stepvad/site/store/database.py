@@ -36,6 +36,7 @@ class Layout:
 
     def create(self, connection: sqlite3.Connection) -> None:
         """Create the tables in an empty file, in the caller's transaction."""
+        # in one transaction: there is a whole file or none
         for statement in self.tables.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {self.application_id}")
@@ -261,6 +262,7 @@ class Database:
         """A transaction: committed to disk on exit, rolled back on an error."""
         with self._lock:
             try:
+                # a disk that failed meanwhile may be back
                 self._reopen_if_broken()
                 self._undo()  # the last rollback may have failed with the disk
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -310,6 +312,16 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise self._error("that can be read", error) from error
 
+    def rows(self, query: str, *values: str | float | None) -> list[sqlite3.Row]:
+        """The rows that one query finds."""
+        with self.read() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def change(self, statement: str, *values: str | bytes | float | None) -> int:
+        """Change rows by one statement, in a transaction; the number of those changed."""
+        with self.write() as connection:
+            return connection.execute(statement, values).rowcount
+
     def scrub(self) -> None:
         """Remove all traces of deleted rows from the files.
 
@@ -319,6 +331,7 @@ class Database:
         self.is_clean = False
         try:
             with self._lock:
+                # rebuilt without the deleted rows
                 self._writer.execute("VACUUM")
                 busy = not self._truncate_log()
         except sqlite3.DatabaseError as error:
@@ -340,6 +353,7 @@ class Database:
         """
         deadline, pause_s = time.monotonic() + BUSY_S, 0.01
         while True:
+            # the log holds copies of deleted rows, too
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if not busy or time.monotonic() > deadline:
                 return not busy
@@ -406,6 +420,7 @@ def classify(error: sqlite3.Error | OSError, directory: Path) -> tuple[Fault, Re
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return "other", "give up"
+    # the extended code, else the primary one in its low byte, else what a test write says
     if code in SQLITE_FAULTS and code not in UNCLEAR:
         return SQLITE_FAULTS[code]
     primary = code & 0xFF
@@ -422,6 +437,7 @@ def write_error(directory: Path) -> OSError | None:
     try:
         file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
+            # quotas and full disks show only when bytes are written
             left = PROBE_BYTES
             while left:
                 left -= os.write(file, bytes(left))

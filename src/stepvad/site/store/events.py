@@ -231,61 +231,50 @@ class Store:
         return None if body is None else decode(EventExplanation, body, "explanation")
 
     def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
-        with self._database.write() as connection:
-            done = connection.execute(
-                f"INSERT OR REPLACE INTO {table} (id, stored, body) "  # noqa: S608  one of two tables
-                "SELECT id, ?, ? FROM events WHERE id = ?",
-                (self._clock(), body, id),
-            )
-            return done.rowcount > 0
+        statement = (
+            f"INSERT OR REPLACE INTO {table} (id, stored, body) "  # noqa: S608  one of two tables
+            "SELECT id, ?, ? FROM events WHERE id = ?"
+        )
+        return self._database.change(statement, self._clock(), body, id) > 0
 
     def _attached(self, table: _Attached, id: str) -> Any:
-        with self._database.read() as connection:
-            row = connection.execute(
-                f"SELECT body FROM {table} WHERE id = ?",  # noqa: S608  one of two tables
-                (id,),
-            ).fetchone()
-        return None if row is None else row[0]
+        query = f"SELECT body FROM {table} WHERE id = ?"  # noqa: S608  one of two tables
+        rows = self._database.rows(query, id)
+        return rows[0][0] if rows else None
 
     def mark(self, id: str, mark: Mark | None, now: float, by: str = "") -> None:
         """Judge an event, or take the judgement back; it counts as seen either way."""
-        with self._database.write() as connection:
-            done = connection.execute(
-                "UPDATE events SET marked = ?1, marked_at = CASE WHEN ?1 IS NOT NULL THEN ?2 END, "
-                "reviewed_at = ?2, reviewed_by = ?3 WHERE id = ?4",
-                (mark, now, by, id),
-            )
-            _check_found(done, id)
+        found = self._database.change(
+            "UPDATE events SET marked = ?1, marked_at = CASE WHEN ?1 IS NOT NULL THEN ?2 END, "
+            "reviewed_at = ?2, reviewed_by = ?3 WHERE id = ?4",
+            *(mark, now, by, id),
+        )
+        _check_found(found, id)
 
     def see(self, id: str, now: float, by: str = "") -> None:
         """Note that somebody has seen an event; the first look counts."""
-        with self._database.write() as connection:
-            done = connection.execute(
-                "UPDATE events SET reviewed_at = coalesce(reviewed_at, ?1), reviewed_by = CASE "
-                "WHEN reviewed_at IS NULL THEN ?2 ELSE reviewed_by END WHERE id = ?3",
-                (now, by, id),
-            )
-            _check_found(done, id)
+        found = self._database.change(
+            "UPDATE events SET reviewed_at = coalesce(reviewed_at, ?1), reviewed_by = CASE "
+            "WHEN reviewed_at IS NULL THEN ?2 ELSE reviewed_by END WHERE id = ?3",
+            *(now, by, id),
+        )
+        _check_found(found, id)
 
     def reviews(self, ids: Sequence[str] | None = None) -> dict[str, Review]:
         """What was said of events that somebody has seen; of all, or of those with these ids."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT id, marked, reviewed_at, reviewed_by FROM events "
-                "WHERE reviewed_at IS NOT NULL "
-                "AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1))) "
-                "ORDER BY reviewed_at, id",
-                (None if ids is None else json.dumps([*ids]),),
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT id, marked, reviewed_at, reviewed_by FROM events WHERE reviewed_at IS NOT NULL "
+            "AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1))) ORDER BY reviewed_at, id",
+            None if ids is None else json.dumps([*ids]),
+        )
         return {id: Review(mark, at, by) for id, mark, at, by in rows}
 
     def to_review(self) -> int:
         """Number of events that nobody has seen, `MOST_COUNTED` at most."""
-        with self._database.read() as connection:
-            (count,) = connection.execute(
-                "SELECT (SELECT count(*) FROM events) "
-                "- (SELECT count(*) FROM events WHERE reviewed_at IS NOT NULL)"
-            ).fetchone()
+        ((count,),) = self._database.rows(
+            "SELECT (SELECT count(*) FROM events) "
+            "- (SELECT count(*) FROM events WHERE reviewed_at IS NOT NULL)"
+        )
         return min(int(count), MOST_COUNTED)
 
     def marked(self) -> dict[str, float]:
@@ -419,8 +408,8 @@ def _find(connection: sqlite3.Connection, id: str) -> Record | None:
     return None if row is None else decode(Record, row[0], "event")
 
 
-def _check_found(done: sqlite3.Cursor, id: str) -> None:
-    if not done.rowcount:
+def _check_found(found: int, id: str) -> None:
+    if not found:
         raise DataError(
             f"event {id}: expected the id of a stored event, got an unknown id",
             hint="run stepvad events list to see the ids",

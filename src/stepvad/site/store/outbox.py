@@ -108,33 +108,25 @@ class Outbox:
 
     def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
         """The oldest pending messages of a sink, in order."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?", (sink, limit)
-            ).fetchall()
-        return [OutboxMessage(**row) for row in rows]
+        query = "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?"
+        return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
 
     def lag(self, sink: str) -> int:
         """Number of pending messages of a sink."""
-        with self._database.read() as connection:
-            (count,) = connection.execute(
-                "SELECT count(*) FROM outbox WHERE sink = ?", (sink,)
-            ).fetchone()
+        ((count,),) = self._database.rows("SELECT count(*) FROM outbox WHERE sink = ?", sink)
         return int(count)
 
     def delivered(self, sink: str, seq: int) -> None:
         """Remove a message that was delivered."""
-        with self._database.write() as connection:
-            connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
+        self._database.change("DELETE FROM outbox WHERE sink = ? AND seq = ?", sink, seq)
 
     def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
         """Record a failed delivery; the message is retried at `next_try`."""
-        with self._database.write() as connection:
-            connection.execute(
-                "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
-                "WHERE sink = ? AND seq = ?",
-                (error, next_try, sink, seq),
-            )
+        self._database.change(
+            "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
+            "WHERE sink = ? AND seq = ?",
+            *(error, next_try, sink, seq),
+        )
 
     def refused(self, sink: str, seq: int, error: str) -> None:
         """Move a message that the sink refused permanently to the dead letters."""
@@ -149,6 +141,7 @@ class Outbox:
 
     def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
         """Requeue refused messages at their place in the order; return how many."""
+        # a message keeps its number, and so its place in the order
         chosen = (
             "FROM dead_letters WHERE (?1 IS NULL OR sink = ?1) "
             "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
@@ -167,30 +160,21 @@ class Outbox:
 
     def waiting(self, sink: str | None = None, limit: int = 100) -> list[OutboxMessage]:
         """The oldest pending messages of one sink or of all, in order."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
-                (sink, limit),
-            ).fetchall()
-        return [OutboxMessage(**row) for row in rows]
+        query = "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2"
+        return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Number of pending and refused messages by sink."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
-                "UNION ALL SELECT sink, 0 FROM dead_letters) GROUP BY sink ORDER BY sink"
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
+            "UNION ALL SELECT sink, 0 FROM dead_letters) GROUP BY sink ORDER BY sink"
+        )
         return {sink: (waiting, refused) for sink, waiting, refused in rows}
 
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
         """Messages that a sink refused permanently, in order."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT * FROM dead_letters WHERE ? IS NULL OR sink = ? ORDER BY seq",
-                (sink, sink),
-            ).fetchall()
-        return [DeadLetter(**row) for row in rows]
+        query = "SELECT * FROM dead_letters WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq"
+        return [DeadLetter(**row) for row in self._database.rows(query, sink)]
 
 
 logger = logging.getLogger(__name__)
@@ -282,6 +266,7 @@ class SinkDelivery:
 
     def _deliver(self, loop: Loop) -> bool:
         """Send the pending messages, or wait for one; a stop does not wait for the others."""
+        # in order: what comes after a message that failed waits with it
         seen = self._outbox.posted()
         try:
             pending = self._outbox.pending(self.name, BATCH)
@@ -312,6 +297,7 @@ class SinkDelivery:
         if self.stage.stopping.is_set():
             return False
         self.stage.heartbeat.beat()
+        # a reconnect from here on cuts the back-off short
         self._called.clear()
         try:
             self._sink.send(message.kind, _readable(message))
@@ -338,6 +324,7 @@ class SinkDelivery:
         if error.give_up_s is None:
             self._misconfigured_at = None
             return False
+        # both since this process noticed and since the message was written
         now = self._monotonic()
         if self._misconfigured_at is None:
             self._misconfigured_at = now
