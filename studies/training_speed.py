@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     torch.set_flush_denormal(True)
     config = Config(width=given.width)
-    footage = Footage.read(
+    footage = Footage.from_clips(
         make(seed=0, train_clips=8, test_clips=0).train_clips(), ViewSettings(config)
     )
     windows = Projected.from_footage(footage, fit_space([footage], config), config)

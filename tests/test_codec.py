@@ -379,7 +379,7 @@ def test_numbers_are_held_to_their_bounds() -> None:
 
 def test_what_is_no_object_is_refused() -> None:
     with pytest.raises(DataError, match="thing: expected an object, got list"):
-        Fields.of("thing", [])
+        Fields.wrap("thing", [])
 
 
 def test_a_version_is_ours_and_1_where_there_is_none() -> None:

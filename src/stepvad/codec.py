@@ -189,14 +189,14 @@ class Fields:
     values: Mapping[str, object]
 
     @classmethod
-    def of(cls, what: str, value: object) -> Fields:
+    def wrap(cls, what: str, value: object) -> Fields:
         """Wrap a decoded value, which must be an object."""
         if not isinstance(value, Mapping):
             raise DataError(f"{what}: expected an object, got {type(value).__name__}")
         return cls(what, value)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the field exists."""
+        """True if the field exists."""
         return name in self.values
 
     def version(self, ours: int, name: str = "version") -> None:
@@ -251,7 +251,7 @@ class Fields:
 
     def fields(self, name: str) -> Fields:
         """A nested object."""
-        return Fields.of(f"{self.what}: {name}", self.value(name))
+        return Fields.wrap(f"{self.what}: {name}", self.value(name))
 
     def objects(self, name: str) -> dict[str, Fields]:
         """Nested objects by name."""

@@ -43,7 +43,7 @@ VIEW_WIDTH, SMALL_WIDTH = 256, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What ablations and the authors' code do otherwise; the defaults are what the paper says."""
+    """Variants of ablations and of the authors' code; the defaults are what the paper says."""
 
     projection: Projection = "pca"
     """How a window is projected to π(x); `raw` uses its coordinates unchanged (MULDE)."""
@@ -150,7 +150,7 @@ class Config:
 
     # Everything that only a study changes
     reference: Reference = field(default_factory=Reference)
-    """What ablations and the authors' code do otherwise."""
+    """Variants of ablations and of the authors' code."""
 
     def __post_init__(self) -> None:
         """Reject invalid settings."""
@@ -243,13 +243,17 @@ class Config:
 
     @property
     def view_name(self) -> str:
-        """What a window shows, and how long it lasts."""
+        """Name of what a window shows, and how long it lasts."""
         return f"{self.view} over {self.T} frames"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """How training runs; affects only its speed and the last digits of its result."""
+    """Options of how training runs; they affect only its speed and the last digits of its result.
+
+    >>> Compute(device="cpu", precision="float32").runtime
+    'auto'
+    """
 
     device: str = "cpu"
     """Torch device of the training: `cpu`, `cuda`, `cuda:1`."""

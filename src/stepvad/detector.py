@@ -129,6 +129,7 @@ class Detector:
                 f"got {len(configs)}",
                 hint="leave them out, or fit a single view",
             )
+        # the noise of joints is measured on all clips, once for all views
         noise: tuple[float, ...] = ()
         if configs[0].joints == "weighed":
             clips = [*clips]
@@ -211,7 +212,7 @@ class Detector:
     def contributions(
         self, windows: Windows, scores: Sequence[NDArray[np.floating]] | None = None
     ) -> NDArray[np.float64]:
-        """What each of several views adds to the scores of windows, `(N, views)`: rows sum to A.
+        """Parts of the scores of windows that each view adds, `(N, views)`: rows sum to A.
 
         With `scores`, one array per view, its windows have these in place of their own.
         """
@@ -241,6 +242,7 @@ class Detector:
             rarity = view.rarity(A, ages)
             is_place = view.config.view == "place"
             nats[own.rows, number] = np.minimum(rarity, NEW_PLACE) if is_place else rarity
+        # shares of the views, of sum 1, (views,)
         kinds = [view.config.view for view in self.views]
         share = np.array([1 / kinds.count(kind) for kind in kinds], np.float32)
         return nats, share / share.sum()
@@ -268,7 +270,8 @@ def _fit_views(
 
 
 def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
-    """How rare each score of a view is among the windows of footage that it has not seen."""
+    """Rank the scores of a view among the windows of footage that it has not seen."""
+    # scores by the view alone, and the poses at hand, of all held-out windows
     A, ages = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     for clip in held_out:
         for index, _ in cut_in_pieces(clip, fitted.view_settings, fitted.skeleton):
@@ -282,7 +285,7 @@ def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | Non
     """Quantiles of how fast people are and of what else their motion means; None of other views."""
     if fitted.config.view != "motion":
         return None
-    footage = Footage.read(clips, fitted.view_settings[0], fitted.skeleton)
+    footage = Footage.from_clips(clips, fitted.view_settings[0], fitted.skeleton)
     found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
     quantiles = np.quantile(np.concatenate(found).astype(np.float64), QUANTILES, axis=0)
     return np.ascontiguousarray(quantiles.T)
@@ -309,9 +312,10 @@ class _Fit:
         report: Report,
     ) -> _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
-        parts = [Footage.read(clips, settings)]
+        # windows to fit on; those for the projection alone come second
+        parts = [Footage.from_clips(clips, settings)]
         if projection_clips is not None:
-            parts.append(Footage.read(projection_clips, parts[0].view, parts[0].skeleton))
+            parts.append(Footage.from_clips(projection_clips, parts[0].view, parts[0].skeleton))
         config = resolve(parts[0].config, parts[0].skeleton)
         space = fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
@@ -348,6 +352,7 @@ class _Fit:
         self, weights: Weights, epochs: int, projected: Iterable[NDArray[np.float32]]
     ) -> Detector:
         """The detector with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
+        # energies of windows that are projected already; their moments per scale, (L,)
         folded = fold(weights, self.config)
         network = EngineNetwork.load(folded, self.compute.runtime)
         moments = Moments.measure(map(network.energies, projected), self.config.L)

@@ -25,7 +25,7 @@ END_S = 3.0
 ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
-def check(executor: Executor, jobs: int) -> None:
+def check_choice(executor: Executor, jobs: int) -> None:
     """Raise if the executor is unknown or not installed, or `jobs` is below 1."""
     if executor not in get_args(Executor):
         expected = " or ".join(map(repr, get_args(Executor)))
@@ -50,7 +50,7 @@ def run(
     are interrupted, and a process that does not stop within `END_S` is killed. A worker that the
     system kills, or that runs out of memory, ends the run with a `StepvadError`.
     """
-    check(executor, jobs)
+    check_choice(executor, jobs)
     if not tasks:
         return iter(())
     each = threads or threads_per_job(jobs)

@@ -129,7 +129,7 @@ def _written(path: Path, error: type[StepvadError]) -> Iterator[None]:
 
 
 def _is_about(reason: OSError, temporary: Path) -> bool:
-    """Whether an error comes from writing the temporary file, not from reading another."""
+    """True if an error comes from writing the temporary file, not from reading another."""
     names = {os.fsdecode(name) for name in (reason.filename, reason.filename2) if _is_path(name)}
     if names:
         return not names.isdisjoint({str(temporary), str(temporary.parent)})
@@ -293,7 +293,7 @@ def set_aside(path: Path) -> Path:
 
 
 def is_unread(error: BaseException | None) -> bool:
-    """Whether an error leaves open what a file holds: it could not be read, or is newer than us."""
+    """True if an error leaves open what a file holds: it could not be read, or is newer than us."""
     if isinstance(error, OSError):
         return not isinstance(error, FileNotFoundError)
     return isinstance(error, NewerVersionError)
@@ -390,7 +390,7 @@ _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text is a reference to a secret."""
+    """True if a text is a reference to a secret."""
     return _REFERENCE.fullmatch(text) is not None
 
 

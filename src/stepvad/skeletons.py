@@ -287,7 +287,7 @@ def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArr
 
 
 def _alike(one: Skeleton, other: Skeleton) -> bool:
-    """Whether two have the same joints, by name or, where one has no names, by number."""
+    """True if two have the same joints, by name or, where one has no names, by number."""
     if one.joints == other.joints:
         return True
     return one.V == other.V and unnamed(one.V) in (one, other)

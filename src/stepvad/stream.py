@@ -73,6 +73,7 @@ class Stream:
         )
         self._frame = frame
         ids = np.array([pose.track_id for pose in distinct], dtype=np.int64)
+        # the assembler counts for all of time: repairs of this frame are the difference
         filled, jumps = self._tracks.filled_poses, self._tracks.jumps
         # track ids may have 64 bits, so they are the keys themselves
         parts = self._tracks.complete(
@@ -125,8 +126,10 @@ def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
             "streams: expected one detector for all, got several",
             hint="score the cameras of each detector together",
         )
+    # each camera's windows, or its error; then one call scores the windows of all
     found = [_collected(stream, frame, poses) for stream, frame, poses in updates]
     scored = iter(_scored(detector, [one for one in found if not isinstance(one, Exception)]))
+    # scores go back to the streams in the order of the updates
     results: list[WindowScores | Exception] = []
     for (stream, _, _), one in zip(updates, found, strict=True):
         result = one if isinstance(one, Exception) else next(scored)

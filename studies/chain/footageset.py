@@ -152,7 +152,7 @@ class FootageSet:
 def read(path: Path) -> FootageSet:
     """Read a description; paths are relative to its directory."""
     try:
-        own = Fields.of("footage set", load_json(path))
+        own = Fields.wrap("footage set", load_json(path))
         own.version(VERSION)
         _only(own, "version", "name", "note", "clips", "folds")
         clips = own.objects("clips")

@@ -130,7 +130,7 @@ def _gmdcsa24_clips(root: Path) -> list[FootageClip]:
     if not isinstance(labels, list) or not labels:
         raise DataError(f"{path}: expected a list of clips, got {described(labels)}")
     try:
-        return [_gmdcsa24_clip(root, Fields.of("clip", one)) for one in labels]
+        return [_gmdcsa24_clip(root, Fields.wrap("clip", one)) for one in labels]
     except DataError as error:
         raise error.located(str(path)) from error
 

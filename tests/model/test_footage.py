@@ -58,7 +58,9 @@ def test_whitened_components_have_identity_covariance_over_all_windows_learned_f
     walkers: list[Clip], strange: list[Clip], whiten: bool
 ) -> None:
     config = replace(CONFIG, reference=Reference(whitening=float(whiten)), max_steps=40)
-    parts = [Footage.read(clips, ViewSettings(config)) for clips in (walkers[:1], strange[:1])]
+    parts = [
+        Footage.from_clips(clips, ViewSettings(config)) for clips in (walkers[:1], strange[:1])
+    ]
     space = fit_space(parts, config)
     pi_x = space.project(windows_of(walkers[0], strange[0])).astype(np.float64)
     covariance = np.cov(pi_x.T, bias=True)
@@ -72,8 +74,10 @@ def test_whitened_components_have_identity_covariance_over_all_windows_learned_f
 def test_components_of_two_footages_are_those_of_all_their_clips(
     walkers: list[Clip], strange: list[Clip]
 ) -> None:
-    parts = [Footage.read(clips, ViewSettings(CONFIG)) for clips in (walkers[:2], strange[:1])]
-    together = [Footage.read([*walkers[:2], *strange[:1]], ViewSettings(CONFIG))]
+    parts = [
+        Footage.from_clips(clips, ViewSettings(CONFIG)) for clips in (walkers[:2], strange[:1])
+    ]
+    together = [Footage.from_clips([*walkers[:2], *strange[:1]], ViewSettings(CONFIG))]
     a, b = fit_space(parts, CONFIG), fit_space(together, CONFIG)
     assert isinstance(a, PCSpace)
     assert isinstance(b, PCSpace)
@@ -141,7 +145,7 @@ def test_confidence_weighs_the_training_windows_unless_it_is_switched_off(
     weights = {}
     for confidence in (True, False):
         config = replace(CONFIG, confidence=confidence)
-        seen = Footage.read(walkers[:1], ViewSettings(config))
+        seen = Footage.from_clips(walkers[:1], ViewSettings(config))
         space = fit_space([seen], config)
         windows = Projected.from_footage(seen, space, config)
         assert (windows.kept is not None) == kept
@@ -204,7 +208,7 @@ def test_fitting_a_projection_reports_its_stages(
     reports: dict[str, Progress] = {}
     config = replace(CONFIG, reference=Reference(projection=kind))
     fit_space(
-        [Footage.read(walkers[:1], ViewSettings(config))],
+        [Footage.from_clips(walkers[:1], ViewSettings(config))],
         config,
         lambda p: reports.update({p.stage: p}),
     )

@@ -462,7 +462,7 @@ def test_a_fit_cuts_the_windows_that_are_scored(
     config = replace(MOTION, fps=stated, clock=clock)
     if clock and stated:
         clip = replace(clip, fps=stated)
-    footage = Footage.read([clip, clip], ViewSettings(config))
+    footage = Footage.from_clips([clip, clip], ViewSettings(config))
     index, counts = cut(clip, [footage.view], of_size(V))
     assert footage.counts.jumps == 2 * counts.jumps
     assert counts.jumps == (by == 300 or 10 not in (own, stated))
@@ -475,7 +475,7 @@ def test_a_fit_cuts_the_windows_that_are_scored(
 def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
     (track,) = crossing((0.0, 0.0), n=40).tracks
     calm, quick = (replace(moved(track, slice(17, 40), by), fps=20.0) for by in (0.0, 300.0))
-    footage = Footage.read(
+    footage = Footage.from_clips(
         [replace(calm, fps=10.0), quick], ViewSettings(replace(MOTION, clock=True))
     )
     assert footage.counts.jumps == 1

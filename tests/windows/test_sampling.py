@@ -54,10 +54,10 @@ def test_poses_lie_where_the_rates_say() -> None:
     assert (faster.span, faster.gap) == (3, 2)
     frames = np.arange(6, dtype=np.float32)
     line = np.tile(frames[None, :, None, None], (1, 1, V, 2))
-    keypoints, confidence = slower.take(line, frames[None])
+    keypoints, confidence = slower.sample(line, frames[None])
     np.testing.assert_array_equal(confidence, [[0.0, 2.5, 5.0]])
     np.testing.assert_array_equal(keypoints[0, :, 0, 0], [0.0, 2.5, 5.0])
-    _, confidence = faster.take(line[:, :3], frames[None, :3])
+    _, confidence = faster.sample(line[:, :3], frames[None, :3])
     np.testing.assert_array_equal(confidence, [[0.5, 1.0, 1.5, 2.0]])
 
 

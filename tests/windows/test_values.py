@@ -127,9 +127,9 @@ def test_a_view_knows_what_was_seen_of_its_own_poses() -> None:
 
 def test_a_pose_between_two_frames_was_seen_if_both_were() -> None:
     seen = np.array([[True, True, True, False, True, True]])
-    assert Sampling(3, 2.5).take_seen(seen).tolist() == [[True, False, True]]  # 0, 2.5, 5
-    assert Sampling(3, 2.0).take_seen(seen[:, 1:]).tolist() == [[True, False, True]]  # 0, 2, 4
-    assert Sampling(4, 0.5).take_seen(seen[:, 2:5]).tolist() == [[False, False, False, True]]
+    assert Sampling(3, 2.5).sample_seen(seen).tolist() == [[True, False, True]]  # 0, 2.5, 5
+    assert Sampling(3, 2.0).sample_seen(seen[:, 1:]).tolist() == [[True, False, True]]  # 0, 2, 4
+    assert Sampling(4, 0.5).sample_seen(seen[:, 2:5]).tolist() == [[False, False, False, True]]
 
 
 def test_poses_count_as_seen_unless_stated(small_model: Detector) -> None:

@@ -235,10 +235,10 @@ def test_motion_is_told_in_what_is_usual_at_the_place() -> None:
 def test_a_fit_measures_the_pace_of_its_footage() -> None:
     rng = np.random.default_rng(0)
     clips = [crossing((float(rng.normal(0, 6)), float(rng.normal(0, 2)))) for _ in range(40)]
-    footage = Footage.read(clips, ViewSettings(MOTION))
+    footage = Footage.from_clips(clips, ViewSettings(MOTION))
     pace = footage.view.pace
     assert pace is not None
     across, down = pace.at(np.array([130.0]), np.array([np.log(15.0)]))[0]
     assert 2 < across / down < 5
-    assert Footage.read(clips, footage.view).view.pace is pace
-    assert Footage.read(clips, ViewSettings(replace(MOTION, view="place"))).view.pace is None
+    assert Footage.from_clips(clips, footage.view).view.pace is pace
+    assert Footage.from_clips(clips, ViewSettings(replace(MOTION, view="place"))).view.pace is None

@@ -102,7 +102,7 @@ def score(
     call resumes, and its output is byte-identical to that of an uninterrupted run. Executor `ray`
     runs on the existing cluster; all its machines must have access to poses, scores and model.
     """
-    executors.check(options.executor, options.jobs)
+    executors.check_choice(options.executor, options.jobs)
     # fail early if the model cannot score
     detector = Detector.load(model, runtime=options.runtime, threads=1)
     configs, engine = [view.config for view in detector.views], detector.network.engine

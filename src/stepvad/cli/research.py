@@ -303,7 +303,7 @@ def _print_plan(
 
     dataset, config = place.open(), experiments[0].config
     # time a few real steps, and scale them to all epochs
-    footage = Footage.read(dataset.train_clips(), ViewSettings(config))
+    footage = Footage.from_clips(dataset.train_clips(), ViewSettings(config))
     steps = config.epochs * ceil(len(footage) / config.batch_size)
     batch, timed = min(len(footage), config.batch_size), replace(config, max_steps=steps)
     hours = steps * training.time_steps(batch, timed, place.compute) / 3600

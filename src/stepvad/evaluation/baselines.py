@@ -127,7 +127,7 @@ class DistanceDetector:
     ) -> DistanceDetector:
         """Learn the projection from normal clips and, for `knn`, keep all their windows."""
         config = distance_config(method, config)
-        footage = Footage.read(clips, ViewSettings(config))
+        footage = Footage.from_clips(clips, ViewSettings(config))
         if not 1 <= k <= len(footage):
             raise DataError(
                 f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"

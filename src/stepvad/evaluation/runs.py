@@ -106,7 +106,7 @@ def sweep(
     Experiments that differ only in jitter or aggregation share a fit. An interruption loses only
     the fits in progress.
     """
-    executors.check(place.executor, place.jobs)
+    executors.check_choice(place.executor, place.jobs)
     # refuse a device that is not here before any process starts; other machines may have it
     if place.executor != "ray" and place.compute.device != "cpu":
         from stepvad.model.training import torch_device

@@ -75,7 +75,7 @@ class Tenant:
     def unpack(cls, key: str, value: bytes) -> Tenant:
         """Parse an entry of the directory; raise `DataError` if it is newer or damaged."""
         try:
-            own = Fields.of(f"tenant {key}", json.loads(value))
+            own = Fields.wrap(f"tenant {key}", json.loads(value))
             own.version(VERSION)
             limits = Limits.model_validate(_known(own.fields("limits")))
         except (ValueError, ValidationError) as error:

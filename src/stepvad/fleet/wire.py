@@ -384,7 +384,7 @@ def encode_claim(worker: str) -> bytes:
 def decode_event(data: bytes) -> EventMessage | None:
     """Decode an event message, None for a claim; raise `UnreadableError` for anything else."""
     try:
-        own = Fields.of("event", json.loads(data))
+        own = Fields.wrap("event", json.loads(data))
         if own.value("type") == "claim":
             return None
         own.version(EVENT_VERSION)

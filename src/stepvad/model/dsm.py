@@ -39,10 +39,12 @@ def loss(
     π(x) `(N, K)`, c `(N,)`; each row draws its own scale from `sigmas (L,)` and its own noise,
     always on the CPU. `gradient` defaults to automatic differentiation.
     """
+    # draws, on the CPU for any device: a scale and a direction for each window
     N = len(pi_x)
     scale = torch.randint(len(sigmas), (N,), generator=generator).to(pi_x.device)
     epsilon = torch.randn(pi_x.shape, generator=generator).to(pi_x.device)
     noise = f.draw_jitter(N, generator)
+    # noisy points, and the score of the noise that the gradient should match, (N, K) each
     sigma = sigmas[scale, None]  # σ ~ U({σ_i})
     z = pi_x + sigma * epsilon  # z ~ N(π(x), σ² I)
     target = (z - pi_x) / sigma**2
@@ -79,6 +81,7 @@ def closed_form(
     """
     blocks = cast("list[Block | PlainBlock]", list(f.blocks))
     first, *others = blocks
+    # the input layer and block 1 are linear in z: one product
     W_in, W_1 = f.input.weight, first.linear.weight
     W_1in = W_1 @ W_in  # (width, K + 1)
     inputs = torch.cat([z, sigmas[scale, None]], dim=1)
@@ -86,6 +89,7 @@ def closed_form(
     a = F.linear(inputs, W_1in, W_1 @ f.input.bias + first.linear.bias)
     if noise is not None:
         h, a = h + noise[0], a + F.linear(noise[0], W_1)
+    # forward: inputs a_i of GELU and its slopes, (N, width) each
     at_scale = F.one_hot(scale, len(sigmas)).double()  # threads add to an index in any order
     slopes = []
     for i, block in enumerate(blocks):
@@ -95,6 +99,7 @@ def closed_form(
         y, slope = gelu_and_slope(a)
         slopes.append(slope)
         h = h + y + _of_scale(at_scale, block, sigmas) if isinstance(block, Block) else y
+    # backward: g_i from the head down to block 1
     g = f.head.weight.expand(len(z), -1)
     for block, slope in zip(reversed(others), reversed(slopes[1:]), strict=True):
         g_a = _product(g * slope, block.linear.weight, precision)

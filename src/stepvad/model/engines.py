@@ -113,6 +113,7 @@ class Folded:
     def _slopes(
         self, pi_x: Float32Array, scale: NDArray[np.int64]
     ) -> tuple[Float32Array, Float32Array]:
+        # forward, each point at its own scale: s (N, width), slopes of every GELU
         a, *skip = self.entry(pi_x)
         s, inner = gelu_and_slope(a + self.b[0, scale])
         slopes = [inner]
@@ -122,6 +123,7 @@ class Folded:
             y, inner = gelu_and_slope(s @ W.T + b[scale])
             s = s + y if skip else y
             slopes.append(inner)
+        # backward: ∂f/∂s from the head to block 1, then through the input layer
         g = np.broadcast_to(self.head, s.shape)
         for W, inner in zip(self.W[::-1], slopes[:0:-1], strict=True):
             through = (g * inner) @ W
@@ -136,9 +138,11 @@ def fold(weights: Weights, config: Config) -> Folded:
     """The trained network with σ folded into constants, computed in float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     sigma = config.sigmas[:, None]  # (L, 1)
+    # columns of the input layer for π(x) and for σ
     W_z, w_sigma = np.split(w["input.weight"], [config.K], axis=1)
     W = [w[f"blocks.{i}.linear.weight"] for i in range(config.blocks)]
     C = sigma @ w_sigma.T + w["input.bias"]  # (L, width)
+    # what σ adds to the hidden state goes into the biases, block by block
     b = []
     for i in range(config.blocks):
         b.append(C @ W[i].T + w[f"blocks.{i}.linear.bias"])
@@ -201,6 +205,7 @@ def _modulation(
 ) -> NDArray[np.float64]:
     """LayerNorm(W₂ GELU(W₁ σ)) · α(σ) of block i, `(L, width)`."""
     block = f"blocks.{i}."
+    # W₂ GELU(W₁ σ), (L, width), then LayerNorm and α(σ)
     inner = gelu(sigma @ w[block + "sigma_in.weight"].T + w[block + "sigma_in.bias"])
     outer = inner @ w[block + "sigma_out.weight"].T + w[block + "sigma_out.bias"]
     centred = outer - outer.mean(axis=1, keepdims=True)
@@ -287,6 +292,7 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
     The head is a sum rather than a product: engines that multiply in bfloat16 then keep it, and
     with it the sums of the skips, in float32.
     """
+    # a scale axis, (N, 1, width), so that biases (L, width) give all scales at once
     a, *skip = (graph.node("Unsqueeze", name, graph.constant([1])) for name in entry)
     s = graph.node("Gelu", graph.node("Add", a, graph.constant(folded.b[0])))
     for h in skip:
@@ -372,7 +378,7 @@ def choose(runtime: Runtime, *, width: int) -> Engine:
 
 
 def usable(engine: Engine) -> bool:
-    """Whether this machine can score with an engine."""
+    """True if this machine can score with an engine."""
     if find_spec(_library(engine)) is None:
         return False
     return "bfloat16" not in engine or _has_bfloat16()
@@ -408,7 +414,7 @@ def _refusal(engine: Engine) -> StepvadError:
 
 @cache
 def _has_bfloat16() -> bool:
-    """Whether OpenVINO multiplies bfloat16; cached because importing it is slow."""
+    """True if OpenVINO multiplies bfloat16; cached because importing it is slow."""
     return openvino_has_bfloat16()
 
 
@@ -449,6 +455,7 @@ def onnxruntime_graph(
     """
     onnxruntime = import_onnxruntime()
 
+    # one pool of threads: windows of a call are computed one after the other
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
@@ -492,6 +499,7 @@ def openvino_graph(
     idle: SimpleQueue[Any] = SimpleQueue()
 
     def run(inputs: Sequence[Any]) -> list[Any]:
+        # an idle request, or one more if all are busy in other threads
         try:
             request = idle.get_nowait()
         except Empty:
@@ -528,7 +536,7 @@ def openvino_by_shape(
 
 
 def openvino_has_bfloat16() -> bool:
-    """Whether OpenVINO multiplies bfloat16 on this processor."""
+    """True if OpenVINO multiplies bfloat16 on this processor."""
     openvino = import_openvino()
 
     with kept_signal_stack():

@@ -35,7 +35,7 @@ Inputs = list[NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far the scores of an exported file are from the library's own."""
+    """Deviation of the scores of an exported file from the library's own."""
 
     engine: str
     windows: int

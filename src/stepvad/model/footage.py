@@ -41,7 +41,7 @@ class Footage:
     counts: Repairs
 
     @classmethod
-    def read(
+    def from_clips(
         cls, clips: Iterable[Clip], view: ViewSettings, skeleton: Skeleton | None = None
     ) -> Footage:
         """Read all clips as `skeleton`, or as modelled for the first clip with people."""
@@ -49,6 +49,7 @@ class Footage:
         runs: list[Run] = []
         counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
         rates = _Rates(config)
+        # runs of all clips, long enough for a window, in memory once
         for clip in clips:
             n_clips += 1
             sha.update(clip.digest())
@@ -114,9 +115,11 @@ def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
 
     Every fourth clip, or the last quarter of each one's poses if they are few.
     """
+    # whole clips where there are enough of them
     if len(clips) >= 2 * HELD_OUT:
         held = [*clips[HELD_OUT - 1 :: HELD_OUT]]
         return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
+    # else the last quarter of the poses of each one
     cuts = [_cut_of(clip) for clip in clips]
     pairs = [_split_at(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
     return [early for early, _ in pairs], [late for _, late in pairs]
@@ -145,10 +148,11 @@ def with_pace(index: WindowIndex) -> WindowIndex:
     (view,) = index.views
     if view.config.view != "motion" or view.pace is not None:
         return index
+    # a sample of the windows, evenly spaced, in pixels
     rows = np.linspace(0, len(index), min(len(index), PACE_WINDOWS), endpoint=False)
     some = rows.astype(np.int64)
     keypoints, _ = index.poses(some)
-    pace = measure_pace(keypoints, index.sampling.n_poses(index.here[some]))
+    pace = measure_pace(keypoints, index.sampling.n_poses(index.available[some]))
     return replace(index, views=[replace(view, pace=pace)])
 
 
@@ -174,7 +178,7 @@ class _Rates:
         return at_rate(clip, replace(self._config, fps=self._fps))
 
     def sampling(self, clip: Clip) -> Sampling:
-        """How windows are cut from a clip at the common rate, and jumps found: as in scoring."""
+        """Rule by which windows are cut from a clip at the common rate: as in scoring."""
         fps = self._fps or clip.fps
         return Sampling.for_rate(replace(self._config, fps=fps), fps)
 
@@ -207,6 +211,7 @@ class Projected:
             return cls(footage, space, config, None)
         pi_x = np.empty((len(footage), config.K), dtype=np.float32)
         c = np.empty(len(footage), dtype=np.float32)
+        # π(x) and c(x) once, instead of in every epoch
         first = 0
         for windows in footage.batches("projecting", report):
             rows = slice(first, first := first + len(windows))

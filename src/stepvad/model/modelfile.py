@@ -44,7 +44,7 @@ Metadata = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a model came from."""
+    """Provenance of a model."""
 
     library: str
     """Version of stepvad that fitted it."""
@@ -267,7 +267,7 @@ def _noise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> tuple[float, ...
 
 
 def _pace(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> Pace | None:
-    """How fast people move at each place, of a motion alone."""
+    """Usual speeds at each place, of a motion alone."""
     if config.view != "motion":
         return None
     feet, size, speed = (tensors[f"{prefix}pace.{name}"] for name in ("feet", "size", "speed"))
@@ -283,7 +283,7 @@ def _pace(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> P
 def _usual(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
 ) -> NDArray[np.float64] | None:
-    """What is usual in the motion of a view that is ranked; None for others."""
+    """Usual motion of a view that is ranked, in quantiles; None for others."""
     if config.view != "motion" or prefix + "ages" not in tensors:
         return None
     usual = tensors[prefix + "usual"]
@@ -359,7 +359,7 @@ HUB_TIMEOUT_S = 10.0
 
 
 class HubAddress(NamedTuple):
-    """Where on the Hub a model is; a revision is a branch, a tag or a commit."""
+    """Address of a model on the Hub; a revision is a branch, a tag or a commit."""
 
     repository: str
     file: str

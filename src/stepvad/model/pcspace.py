@@ -31,6 +31,7 @@ class Moments:
             rows = batch.astype(np.float64)
             batch_mean = rows.mean(axis=0)
             rows -= batch_mean
+            # moments of both parts about their common mean
             shift = batch_mean - mean
             total = n + len(rows)
             scatter += rows.T @ rows + np.outer(shift, shift) * (n * len(rows) / total)
@@ -52,6 +53,7 @@ class PCSpace:
     @classmethod
     def fit(cls, moments: Moments, K: int | None, *, whitening: float = 1.0) -> PCSpace:
         """The K directions along which the training windows vary most; None keeps all of them."""
+        # directions (D, D) by falling variance; rounding noise has no direction
         eigenvalues, eigenvectors = np.linalg.eigh(moments.covariance)
         Lambda, W = eigenvalues[::-1], eigenvectors[:, ::-1]
         rank = int((Lambda > RANK_TOLERANCE * Lambda[0]).sum()) if Lambda[0] > 0 else 0

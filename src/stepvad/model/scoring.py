@@ -74,7 +74,7 @@ class WindowScores:
         )
 
     def lengths(self, T: int) -> NDArray[np.int64]:
-        """How many frames each window covers, `(N,)`: T or fewer, and none before frame 0."""
+        """Number of frames that each window covers, `(N,)`: T or fewer, and none before frame 0."""
         return np.minimum(T - self.lacking, self.frame + 1)
 
     @classmethod
@@ -222,10 +222,12 @@ def person_scores(
     frames, each keeping the mean (`backtrack_max`: the maximum) of the windows that cover it. A
     young window covers the frames of its track only; those with the same middle share it as a mean.
     """
+    # windows by person and frame, and the first frame that each covers, (N,)
     order = np.lexsort((windows.frame, windows.track_id))
     track_id, frame, A = windows.track_id[order], windows.frame[order], windows.A[order]
     length = windows.lengths(T)[order]
     first = frame - length + 1
+    # a run ends with the person, or where a frame has no window
     broken = (np.diff(track_id) != 0) | (np.diff(frame) != 1) | (np.diff(first) > 1)
     for part in np.split(np.arange(len(A)), np.flatnonzero(broken) + 1):
         if len(part):
@@ -246,9 +248,10 @@ def _place(
             return _middles(first + length // 2, A)
         case "backtrack" | "backtrack_max":
             last, T = first + length - 1, int(length.max())
+            # row `late` of (T, frames): the window that ends `late` frames after the frame
             covered = np.arange(first[0], last[-1] + 1)
             reach = np.full((T, len(covered)), np.nan, dtype=np.float32)
-            for late in range(T):  # row `late`: the window that ends `late` frames after the frame
+            for late in range(T):
                 whole = length > late
                 reach[late, last[whole] - late - first[0]] = A[whole]
             merge = np.nanmean if placement == "backtrack" else np.nanmax
@@ -273,6 +276,7 @@ def fill_uncovered(
     `global` is the lowest score of all clips minus 1, `per_clip` the lowest of the clip itself
     minus 1; a clip without any score falls back on the global floor.
     """
+    # a frame without a score ranks below every frame with one
     lowest = min((float(np.nanmin(f)) for f in clips if not np.isnan(f).all()), default=0.0)
     filled = []
     for frames in clips:
@@ -303,7 +307,7 @@ def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """What a fit learned and measured for one view."""
+    """Everything that a fit learned and measured for one view."""
 
     space: PCSpace
     weights: Weights
@@ -390,8 +394,10 @@ class Surprise:
                 f"views: expected at least {FEWEST} windows of held-out footage, got {len(A)}",
                 hint="fit on more footage, or with a single view",
             )
+        # levels that are exceeded with probability p, the highest by one window in a hundred
         p = np.geomspace(1.0, COMMON, LEVELS)
         levels, kept = np.unique(np.quantile(A.astype(np.float64), 1 - p), return_index=True)
+        # the mean excess is the scale of an exponential tail; never 0
         excess = A[levels[-1] < A] - levels[-1]
         scale = float(excess.mean()) if len(excess) else 0.0
         spread = float(np.ptp(levels)) / LEVELS
@@ -418,6 +424,7 @@ class SurpriseByAge:
         """The distributions of these scores of normal windows; bands with too few are joined."""
         first: list[int] = []
         bands: list[Surprise] = []
+        # bands from whole windows down to the youngest, each half as old
         age, end = config.T, config.T + 1
         while True:
             own = A[(n_poses >= age) & (n_poses < end)]
@@ -432,6 +439,7 @@ class SurpriseByAge:
 
     def __call__(self, A: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float32]:
         """-log p of scores `(N,)` of windows with so many poses at hand, `(N,)`."""
+        # each score in the band of its age; the youngest band takes what is younger
         band = np.maximum(np.searchsorted(self.first, n_poses, side="right") - 1, 0)
         nats = np.zeros(len(A), np.float32)
         for number in np.unique(band):

@@ -81,6 +81,7 @@ class TrainingState:
     @classmethod
     def start(cls, config: Config, compute: Compute = Compute(), n_steps: int = 0) -> TrainingState:
         """A fresh network, its average (an exact copy) and its optimiser."""
+        # weights by the seed, whatever else draws numbers in this process
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             f, ema = Energy(config), Energy(config).requires_grad_(False)
@@ -139,6 +140,7 @@ def train(
         if checkpoint is not None:
             save_checkpoint(state, data, config, checkpoint.path)
 
+    # one epoch at a time; a run that resumes enters in the middle of one
     while not (_finished(state, data, config) or _out_of_patience(state, config)):
         flushed(lambda report: run_epoch(state, data, config, report, save), report)
         if validate is not None:
@@ -160,6 +162,7 @@ def run_epoch(
     sigmas = torch.tensor(config.sigmas, dtype=torch.float32, device=device)
     warmup, n_steps = data.steps_per_epoch(config), data.n_steps(config)
     saved = time.monotonic()
+    # a step: Eq. 7 on a batch, AdamW at the rate of this step, then the averaged weights
     for rows in _batches_left(state, data, config):
         pi_x, c = (torch.from_numpy(array).to(device) for array in data.batch(rows))
         for group in state.optimiser.param_groups:
@@ -175,6 +178,7 @@ def run_epoch(
         _check_finite(loss.item(), state.step)
         note = f"epoch {state.epoch + 1}, loss {loss.item():.3f}"
         report(Progress("training", state.step, n_steps, note))
+        # epochs may take hours: a checkpoint every few minutes, too
         if time.monotonic() - saved > CHECKPOINT_S:
             save()
             saved = time.monotonic()
@@ -213,6 +217,7 @@ def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float
 
     In a run of less than two epochs the warm-up takes half of the steps.
     """
+    # half of a short run at most
     warmup = min(warmup, max(n_steps // 2, 1))
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup
@@ -237,7 +242,7 @@ def update_ema(ema: Energy, f: Energy, decay: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a training has come."""
+    """Progress of a training."""
 
     epoch: Count
     step: Count
@@ -247,6 +252,7 @@ class _Reached:
 
 def save_checkpoint(state: TrainingState, data: TrainingSet, config: Config, path: Path) -> None:
     """Write the whole training state; a later run resumes from it as if never interrupted."""
+    # weights, their average, the best so far, AdamW's moments and the random state
     tensors = {f"f.{name}": value for name, value in state.f.state_dict().items()}
     tensors |= {f"ema.{name}": value for name, value in state.ema.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in (state.best_weights or {}).items()}
@@ -298,6 +304,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], modelfile.Met
 
 def _check_identity(own: dict[str, object], meta: modelfile.Metadata, path: Path) -> None:
     """Reject a checkpoint of another run."""
+    # another run, or another precision of it: name the first fact that differs
     for key, expected in own.items():
         if meta.get(key) == expected:
             continue
@@ -366,7 +373,7 @@ def _keep_best(state: TrainingState, quality: float) -> None:
 
 
 def _finished(state: TrainingState, data: TrainingSet, config: Config) -> bool:
-    """Whether all steps are done, and the last epoch is closed: a checkpoint may come before."""
+    """True if all steps are done, and the last epoch is closed: a checkpoint may come before."""
     closed = state.step <= state.epoch * data.steps_per_epoch(config)
     return closed and state.step >= data.n_steps(config)
 
@@ -403,7 +410,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether torch multiplies bfloat16 faster than float32 on a device."""
+    """True if torch multiplies bfloat16 faster than float32 on a device."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     known: Callable[[], dict[str, bool]] = getattr(torch.cpu, "get_capabilities", dict)
@@ -454,6 +461,7 @@ def fastest_gradient(config: Config, compute: Compute, n_steps: int) -> Gradient
 
     Compiled code handles full batches only; a smaller last batch of an epoch runs uncompiled.
     """
+    # bfloat16 in the large products alone, compiled where a run is long enough to gain
     reduced = training_precision(config, compute) == "bfloat16"
     plain: Gradient = partial(closed_form, precision=torch.bfloat16 if reduced else None)
     pays_off = n_steps * config.width >= COMPILED_FROM and shutil.which("c++") is not None

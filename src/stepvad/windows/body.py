@@ -44,6 +44,7 @@ def prepare(
     """
     if keypoints.size and keypoints.max() <= 1:
         _warn_of_fractions(keypoints)
+    # the joints that both skeletons share, before the target derives its own from them
     part = skeletons.part_for(source, target)
     keypoints, confidence = (
         skeletons.convert(values, source, part) for values in (keypoints, confidence)
@@ -51,6 +52,7 @@ def prepare(
     counts, found = Repairs(poses=len(keypoints)), None
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         confidence, found, counts = _checked(keypoints, confidence)
+    # missing joints have infinite variance, found ones that of their confidence
     body = None if joints == "middle" else body_of(part)
     if body is not None and (noise or found is not None):
         variance = noise_at(confidence, noise)
@@ -195,13 +197,14 @@ class Bodies(NamedTuple):
 def jumped(
     before: NDArray[np.float32], after: NDArray[np.float32], seconds: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Whether poses `(n, V, 2)` that many `seconds` apart belong to different people, `(n,)`.
+    """Test whether poses `(n, V, 2)` that many `seconds` apart belong to different people, `(n,)`.
 
     A body that jumps or changes its size at once is another one that took over the track.
     """
     old, new = Bodies.of_windows(before[:, None]), Bodies.of_windows(after[:, None])
     old_size, new_size = old.size[:, 0], new.size[:, 0]
     moved = np.sqrt(np.square(new.centre - old.centre).sum(axis=2))[:, 0]
+    # further, or larger, than a body gets in that time
     far = moved > (STEP + SPEED * seconds) * np.minimum(old_size, new_size)
     grown = np.abs(np.log(new_size / old_size)) > GROWTH + GROWTH_SPEED * seconds
     return np.asarray(far | grown)
@@ -258,6 +261,7 @@ class Body:
     ) -> NDArray[np.float64]:
         """The likeliest body, `(n, V, 2)`."""
         n, V, _ = keypoints.shape
+        # coordinates y (n, 2V, 1) relative to the joints that were found, and their precision
         there = np.isfinite(variance)
         middle, size = extent(keypoints, there)
         y = np.where(there, (keypoints - middle) / size, 0.0).reshape(n, 2 * V, 1)
@@ -267,6 +271,7 @@ class Body:
         normal = (precision * products).sum(axis=1).reshape(n, *prior.shape) + prior
         right = (precision * y * design).sum(axis=1)
         right[:, 2] += prior[2, 2]
+        # (t, s, s z) of the likeliest body, back to pixels
         solution = np.linalg.solve(normal, right[..., None])  # (n, 3 + K, 1)
         fitted = (solution * design.T).sum(axis=1).reshape(n, V, 2)
         return np.asarray(fitted * size + middle)
@@ -274,7 +279,7 @@ class Body:
 
 @cache
 def _system(body: Body) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """What each coordinate says of (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
+    """Dependence of each coordinate on (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
     V, _, K = body.axes.shape
     place = np.tile(np.eye(2), (V, 1))
     design = np.column_stack([place, body.mean.reshape(-1), body.axes.reshape(-1, K)])
@@ -332,6 +337,7 @@ def measure_noise(tracks: Iterable[Track]) -> tuple[float, ...]:
         around = np.flatnonzero(np.diff(track.frames[:-1]) + np.diff(track.frames[1:]) == 2) + 1
         if len(around):
             x = track.keypoints.astype(np.float64)
+            # a joint beside the mean of itself before and after, over the extent of the pose
             off = x[around] - (x[around - 1] + x[around + 1]) / 2
             there = (track.keypoints != 0).any(axis=2)
             size = extent(track.keypoints[around], np.ones_like(off, np.bool_)[..., :1])[1]
@@ -346,6 +352,7 @@ def _by_confidence(
 ) -> tuple[float, ...]:
     """Typical deviations in each range, less those of the surest joints."""
     at = np.minimum((np.clip(confidence, 0, 1) * BINS).astype(np.int64), BINS - 1)
+    # from the surest range down: less sure joints are never less noisy
     spread: list[float] = [0.0]
     surest: float | None = None
     for number in range(BINS - 1, -1, -1):

@@ -153,9 +153,11 @@ class WindowAssembler:
 
         `key` tells the tracks of all cameras apart. At least one batch is yielded, maybe empty.
         """
+        # poses by track and frame, (P,); `same`: of the track of the pose before
         order = np.argsort(key, kind="stable")
         same = ~_begins(key[order])
         step = _step(frame[order], 0)
+        # of several poses of a track in one frame, the first is kept
         if (again := same & (step == 0)).any():
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
@@ -166,6 +168,7 @@ class WindowAssembler:
             near = np.flatnonzero(same & ~broken)
             pairs = keypoints[order[near - 1]], keypoints[order[near]]
             broken[near] = self.sampling.jumps(*pairs, step[near] - 1)
+        # a track may begin several times: its first runs are pushed first, then its second ones
         runs = [order]
         if broken.any():
             turn: NDArray[np.int64] = np.cumsum(broken) - np.maximum.accumulate(
@@ -175,14 +178,15 @@ class WindowAssembler:
             renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
             self._keep(np.array([*renewed], dtype=np.int64))
         for run in runs:
-            at, here, frames, of = self._push(
+            at, available, frames, source_row = self._push(
                 key[run], camera[run], frame[run], keypoints.take(run, axis=0), confidence[run]
             )
-            n_poses = self.sampling.n_poses(here)
+            # windows of this run, few enough at once for the caches
+            n_poses = self.sampling.n_poses(available)
             for first in range(0, max(len(at), 1), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
-                rows = run[of[part]]
-                poses, seen = self._cut(at[part], here[part])
+                rows = run[source_row[part]]
+                poses, seen = self._cut(at[part], available[part])
                 whose = track_id[rows], frames[part]
                 yield CompletedWindows(*poses, *whose, n_poses[part], seen), rows
 
@@ -199,42 +203,48 @@ class WindowAssembler:
         Returns position of the last pose, frames at hand, last frame and row of every window they
         complete.
         """
+        # first row and number of rows of each track, (tracks,)
         first = np.flatnonzero(_begins(key))
         size = _step(np.append(first, len(key)), 0)[1:]
         if len(self._free) < len(first):
             self._sweep(len(first))
         slots = self._slots_of(key[first].tolist(), camera[first].tolist())
+        # frames missed before each pose, (n,); the first of a track follows its buffered ones
         before = np.empty_like(frame)
         before[1:] = frame[:-1]
         before[first] = self._last[slots]
         missed = frame - before - 1
+        # tracks that begin, or begin again after a long gap or a jump: their buffers are emptied
         fresh = ends_run(missed[first], self.sampling.gap)
         if self.sampling.frame_s is not None:
             fresh |= self._jumps(slots, ~fresh, keypoints[first], missed[first])
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
-        of, seen = np.arange(len(key)), np.ones(len(key), np.bool_)
+        # short gaps are filled: from here on a row is a pose, seen or interpolated
+        source_row, seen = np.arange(len(key)), np.ones(len(key), np.bool_)
         if missed.any():
             self.filled_poses += int(missed.sum())
-            of, ahead, (keypoints, confidence) = fill_gaps(
+            source_row, frames_until, (keypoints, confidence) = fill_gaps(
                 missed,
                 (keypoints, confidence),
                 self._earlier(missed, keypoints, confidence, first, slots),
             )
-            frame, seen = frame[of] - ahead, ahead == 0
+            frame, seen = frame[source_row] - frames_until, frames_until == 0
             size = np.add.reduceat(missed + 1, first)
         self._make_room(slots, size)
+        # position of each pose in its track's buffer, and in all buffers in a row, (n,)
         ends = np.cumsum(size)
-        place = np.arange(len(of)) + np.repeat(self._n[slots] - ends + size, size)
-        at = np.repeat(slots * self._keypoints.shape[1], size) + place
+        position = np.arange(len(source_row)) + np.repeat(self._n[slots] - ends + size, size)
+        at = np.repeat(slots * self._keypoints.shape[1], size) + position
         self._keypoints.reshape(-1, *self._keypoints.shape[2:])[at] = keypoints
         self._confidence.reshape(-1)[at] = confidence
         self._seen.reshape(-1)[at] = seen
         self._n[slots] += size
         self._last[slots] = frame[ends - 1]
-        whole = place >= self.sampling.least - 1
-        here = np.minimum(place[whole] + 1, self._length)
-        return at[whole], here, frame[whole], of[whole]
+        # poses that complete a window, with the frames at hand for it
+        whole = position >= self.sampling.least - 1
+        available = np.minimum(position[whole] + 1, self._length)
+        return at[whole], available, frame[whole], source_row[whole]
 
     def _jumps(
         self,
@@ -258,19 +268,21 @@ class WindowAssembler:
             self._replaced.append((slots, poses))
 
     def _cut(
-        self, last: NDArray[np.int64], here: NDArray[np.int64]
+        self, last: NDArray[np.int64], available: NDArray[np.int64]
     ) -> tuple[PoseArrays, NDArray[np.bool_]]:
         """Windows that end at these positions `(N, T, …)`, and which of their poses were seen.
 
-        Where fewer frames are `here` than a window covers, the first one is repeated.
+        Where fewer frames are `available` than a window covers, the first one is repeated.
         """
-        take, take_seen = self.sampling.take, self.sampling.take_seen
+        sample, sample_seen = self.sampling.sample, self.sampling.sample_seen
         joints = self._keypoints.shape[2:]
-        if (here < self._length).any():
-            back = np.minimum(np.arange(self._length - 1, -1, -1), here[:, None] - 1)
-            row, place = np.divmod(last[:, None] - back, self._keypoints.shape[1])
-            poses = take(self._keypoints[row, place], self._confidence[row, place])
-            return poses, take_seen(self._seen[row, place])
+        if (available < self._length).any():
+            # slot and position of every frame of young windows, (N, span)
+            back = np.minimum(np.arange(self._length - 1, -1, -1), available[:, None] - 1)
+            row, at = np.divmod(last[:, None] - back, self._keypoints.shape[1])
+            poses = sample(self._keypoints[row, at], self._confidence[row, at])
+            return poses, sample_seen(self._seen[row, at])
+        # whole windows are contiguous in the buffers
         at = last - (self._length - 1)
         if self._spans is None:
             self._spans = (
@@ -279,8 +291,8 @@ class WindowAssembler:
                 _spans(self._seen, self._length),
             )
         spans, sures, seen = self._spans
-        poses = take(spans[at].reshape(len(at), self._length, *joints), sures[at])
-        return poses, take_seen(seen[at])
+        poses = sample(spans[at].reshape(len(at), self._length, *joints), sures[at])
+        return poses, sample_seen(seen[at])
 
     def _earlier(
         self,
@@ -293,14 +305,16 @@ class WindowAssembler:
         """The pose before each gap: the previous row, or the track's latest buffered pose."""
         gap = np.flatnonzero(missed)
         earlier, sure = keypoints[gap - 1], confidence[gap - 1]
-        at = np.flatnonzero(missed[first])  # tracks whose first pose follows a gap
-        place = np.searchsorted(gap, first[at])
+        # tracks whose first pose follows a gap: the pose before it is in their buffers
+        at = np.flatnonzero(missed[first])
+        which = np.searchsorted(gap, first[at])
         latest = slots[at], self._n[slots[at]] - 1
-        earlier[place], sure[place] = self._keypoints[latest], self._confidence[latest]
+        earlier[which], sure[which] = self._keypoints[latest], self._confidence[latest]
         return earlier, sure
 
     def _make_room(self, slots: NDArray[np.int64], size: NDArray[np.int64]) -> None:
         """Trim full tracks to what the next window needs; grow the buffers for long batches."""
+        # full buffers keep all but one frame of a window, moved to position 0
         full = slots[self._n[slots] + size > self._keypoints.shape[1]]
         full = full[self._n[full] >= self._length]
         kept = self._length - 1
@@ -310,6 +324,7 @@ class WindowAssembler:
             self._confidence[full, :kept] = self._confidence[full[:, None], at]
             self._seen[full, :kept] = self._seen[full[:, None], at]
             self._n[full], self._moved[full] = kept, True
+        # a batch longer than a buffer makes all of them longer
         wanted = int((self._n[slots] + size).max(initial=0))
         if wanted > self._keypoints.shape[1]:
             more = wanted - self._keypoints.shape[1]
@@ -331,11 +346,13 @@ class WindowAssembler:
 
     def _sweep(self, wanted: int) -> None:
         """Drop tracks missed for too long; add slots if that frees too few."""
+        # tracks whose camera is further ahead than the longest gap, (slots,)
         used = self._owner >= 0
         latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])
         missed = latest[self._owner] - self._last - 1
         self._release(used & ends_run(missed, self.sampling.gap))
+        # twice as many slots, unless enough are free now
         before = len(self._n)
         if len(self._free) > before // 4 + wanted:
             return

@@ -118,7 +118,7 @@ class WindowIndex:
     seen: NDArray[np.bool_]
     start: NDArray[np.int64]
     """Position of each window's first pose, as if its track had been there long enough."""
-    here: NDArray[np.int64]
+    available: NDArray[np.int64]
     """Frames at hand for each window; where they are too few, the first one is repeated."""
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
@@ -132,11 +132,13 @@ class WindowIndex:
         """All windows of these runs, one frame apart; T frames long unless sampled otherwise."""
         sampling = sampling or Sampling.unsampled(views)
         span = sampling.span
+        # poses and windows of each run, (runs,)
         lengths = np.array([len(run) for run in runs], dtype=np.int64)
         least = [max(sampling.least - 1, run.n_before) for run in runs]
         n_windows = np.maximum(lengths - least, 0) if runs else lengths
         # position of each window within its run: 0, 1, … for the first run, 0, 1, … for the next
         offset = np.arange(n_windows.sum()) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
+        # position of each window's last pose within its run, (N,)
         last = np.repeat(np.array(least, dtype=np.int64), n_windows) + offset
         first_pose = np.cumsum(lengths) - lengths
         first_frame = np.array([run.first_frame for run in runs], dtype=np.int64)
@@ -147,7 +149,7 @@ class WindowIndex:
             confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
             seen=np.concatenate([np.empty(0, np.bool_), *(run.seen_poses for run in runs)]),
             start=np.repeat(first_pose, n_windows) + last - span + 1,
-            here=np.minimum(last + 1, span),
+            available=np.minimum(last + 1, span),
             track_id=np.repeat(track_id, n_windows),
             frame=np.repeat(first_frame, n_windows) + last,
             views=views,
@@ -160,33 +162,34 @@ class WindowIndex:
 
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
-        n_poses = self.sampling.n_poses(self.here[rows])
-        seen = self.sampling.take_seen(self.seen[self._covered(rows)])
+        n_poses = self.sampling.n_poses(self.available[rows])
+        seen = self.sampling.sample_seen(self.seen[self._covered(rows)])
         whose = self.track_id[rows], self.frame[rows]
         found = CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
         return Windows.completed(found, self.views)
 
     def lacking(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """How many frames the windows at these rows lack, because their tracks are young."""
-        return self.sampling.span - self.here[rows]
+        """Number of frames that the windows at these rows lack, because their tracks are young."""
+        return self.sampling.span - self.available[rows]
 
     def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
         covered = self._covered(rows)
-        young = (self.here[rows] < self.sampling.span).any()
+        young = (self.available[rows] < self.sampling.span).any()
         keypoints = self.keypoints[covered] if young else self._keypoints(covered)
-        return self.sampling.take(keypoints, self.confidence[covered])
+        return self.sampling.sample(keypoints, self.confidence[covered])
 
     def _covered(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
         """Positions of the poses that the windows at these rows cover, `(n, span)`."""
-        span, here = self.sampling.span, self.here[rows]
+        span, available = self.sampling.span, self.available[rows]
         covered = self.start[rows][:, None] + np.arange(span)
-        if (here < span).any():
-            return np.maximum(covered, covered[:, -1:] - here[:, None] + 1)
+        if (available < span).any():
+            return np.maximum(covered, covered[:, -1:] - available[:, None] + 1)
         return covered
 
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
         """Keypoints of poses `(n, span)` as `(n, span, V, 2)`; faster for adjacent windows."""
+        # worth it only where the windows lie close together
         n, span = poses.shape
         first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
         if not span <= end - first <= 2 * n + span:
@@ -255,10 +258,10 @@ def runs_of(
     """
     builder = _Builder(views[0], source, target, sampling or Sampling.unsampled(views))
     for part in parts:
-        for run in builder.add(part):
-            yield run, builder.taken_counts()
+        for run in builder.extend(part):
+            yield run, builder.pop_repairs()
     for run in builder.end_run(ends_track=True):
-        yield run, builder.taken_counts()
+        yield run, builder.pop_repairs()
 
 
 class _Builder:
@@ -276,12 +279,12 @@ class _Builder:
         self._n_waiting = 0
         self._tail: Run | None = None
 
-    def taken_counts(self) -> Repairs:
+    def pop_repairs(self) -> Repairs:
         """Return the repairs made since the last call."""
         counts, self._counts = self._counts, Repairs()
         return counts
 
-    def add(self, rows: PoseRows) -> Iterator[Run]:
+    def extend(self, rows: PoseRows) -> Iterator[Run]:
         """Add poses; yield the runs, or pieces of a run, that they complete."""
         keypoints, confidence, mended = prepare(
             rows.keypoints,
@@ -292,6 +295,7 @@ class _Builder:
             self._view.noise,
         )
         self._counts += mended
+        # poses that begin a run, (n,): of another track, after a long gap, or where the body jumped
         track, frame = rows.track, rows.frame
         last = (track[0] - 1, 0) if self._last is None else self._last
         other_track = np.diff(track, prepend=last[0]) != 0
@@ -299,6 +303,7 @@ class _Builder:
         begins = other_track | ends_run(missed, self._sampling.gap)
         if self._sampling.frame_s is not None:
             begins |= self._jumps(keypoints, missed, known=~begins)
+        # each stretch between two beginnings goes on with the run or starts the next
         edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(track)]
         for first, end in pairwise(edges):
             if begins[first]:
@@ -311,7 +316,7 @@ class _Builder:
     def _jumps(
         self, keypoints: NDArray[np.float32], missed: NDArray[np.int64], known: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Where the body jumped from the pose before, if that is `known`."""
+        """Poses at which the body jumped from the pose before, if that is `known`."""
         before = np.concatenate([self._last_pose, keypoints[:-1]])
         found = known.copy()
         found[known] = self._sampling.jumps(before[known], keypoints[known], missed[known])
@@ -340,6 +345,7 @@ class _Builder:
         frames = np.concatenate([some for some, _ in self._waiting])
         poses = Run.joined([run for _, run in self._waiting])
         self._waiting, self._n_waiting = [], 0
+        # the run so far, as far back as a window reaches, with the gaps before the new poses filled
         run, n_new = _extended(self._tail, poses, frames)
         span, reference = self._sampling.span, self._view.config.reference
         drops_last = reference.drop_last_window and ends_track
@@ -347,6 +353,7 @@ class _Builder:
             filled_poses=n_new - len(frames),
             short_runs=int(ends_run and len(run) < self._sampling.least),
         )
+        # the next piece repeats all but one pose of a window, which end no window there
         self._tail = run.part(-max(span - 1, 1), len(run))
         piece = run.part(-(n_new + span - 1), len(run) - drops_last)
         return replace(piece, n_before=max(len(piece) + drops_last - n_new, 0))
@@ -363,18 +370,19 @@ def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[
 
 def _filled(tail: Run | None, poses: Run, missed: NDArray[np.int64]) -> Run:
     """Insert the missed poses before each pose."""
+    # the pose before each gap; that of a gap at the start is the last one of the run
     gap = np.flatnonzero(missed)
     keypoints, confidence = poses.keypoints[gap - 1], poses.confidence[gap - 1]
     if tail is not None and missed[0]:
         keypoints[0], confidence[0] = tail.keypoints[-1], tail.confidence[-1]
-    _, ahead, filled = fill_gaps(
+    _, frames_until, filled = fill_gaps(
         missed, (poses.keypoints, poses.confidence), (keypoints, confidence)
     )
-    return Run(poses.track_id, poses.first_frame - int(missed[0]), *filled, seen=ahead == 0)
+    return Run(poses.track_id, poses.first_frame - int(missed[0]), *filled, seen=frames_until == 0)
 
 
 def ends_run(missed: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
-    """Whether a gap of this many missed frames is too long to fill."""
+    """Test whether a gap of this many missed frames is too long to fill, `(n,)`."""
     return missed > longest
 
 
@@ -387,16 +395,18 @@ def fill_gaps(
     resulting pose the row of the pose it leads to, the frames from it to that pose, and the pose.
     """
     (keypoints, confidence), gap = poses, np.flatnonzero(missed)
+    # each pose as often as frames lead to it, (m,): the copies before it become the new ones
     row = np.repeat(np.arange(len(missed)), missed + 1)
-    ahead = np.cumsum(missed + 1)[row] - np.arange(len(row)) - 1
+    frames_until = np.cumsum(missed + 1)[row] - np.arange(len(row)) - 1
     keypoints, confidence = keypoints[row], confidence[row]
-    new = np.flatnonzero(ahead)
+    # how far each new pose is on the way from the earlier pose to the next one, (new,)
+    new = np.flatnonzero(frames_until)
     span = missed[row[new]] + 1
-    share = ((span - ahead[new]) / span).astype(np.float32)
+    share = ((span - frames_until[new]) / span).astype(np.float32)
     from_keypoints, from_confidence = (np.repeat(one, missed[gap], axis=0) for one in earlier)
     keypoints[new] = from_keypoints + (keypoints[new] - from_keypoints) * share[:, None, None]
     confidence[new] = from_confidence + (confidence[new] - from_confidence) * share
-    return row, ahead, (keypoints, confidence)
+    return row, frames_until, (keypoints, confidence)
 
 
 logger = logging.getLogger(__name__)
@@ -411,7 +421,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Where the T poses of a window lie among the frames of a camera.
+    """Positions of the T poses of a window among the frames of a camera.
 
     The last pose is the camera's latest frame; the others lie `ratio` frames apart, interpolated
     linearly between frames. With equal rates they are the frames themselves, as in the paper.
@@ -449,7 +459,7 @@ class Sampling:
     def jumps(
         self, before: NDArray[np.float32], after: NDArray[np.float32], missed: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Whether the body jumped between poses `(n, V, 2)` with so many frames missed, `(n,)`."""
+        """Test for jumps between poses `(n, V, 2)` with so many frames missed, `(n,)`."""
         if self.frame_s is None or not len(after):
             return np.zeros(len(after), np.bool_)
         return jumped(before, after, (missed + 1) * np.float64(self.frame_s))
@@ -465,7 +475,7 @@ class Sampling:
         return Sampling(self.shortest, self.ratio).span if self.shortest else self.span
 
     def n_poses(self, n_frames: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many of a window's poses are not repeated, given the frames at hand."""
+        """Number of a window's poses that are not repeated, given the frames at hand."""
         return np.minimum((n_frames - 1) / self.ratio + ROUNDING, self.T - 1).astype(np.int64) + 1
 
     @property
@@ -479,7 +489,7 @@ class Sampling:
         before, share = _positions(self.T, self.ratio)
         return before + (share >= 0.5)
 
-    def take(self, keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> PoseArrays:
+    def sample(self, keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> PoseArrays:
         """Windows `(N, T, V, 2)` and `(N, T)` from the frames they cover, `(N, span, …)`.
 
         Each value is computed on its own, so any batching gives the same bits.
@@ -493,7 +503,7 @@ class Sampling:
             _between(confidence[:, before], confidence[:, after], share),
         )
 
-    def take_seen(self, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def sample_seen(self, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which poses of windows were seen `(N, T)`, from the frames they cover, `(N, span)`.
 
         A pose between two frames was seen if both of them were.
@@ -521,12 +531,12 @@ def _ratio(config: Config, fps: float | None) -> float:
 
 
 def is_resampled(config: Config, fps: float | None) -> bool:
-    """Whether footage of this frame rate is converted to the model's."""
+    """True if footage of this frame rate is converted to the model's."""
     return config.clock and config.fps is not None and fps is not None
 
 
 def rate_note(config: Config, fps: float | None) -> str | None:
-    """What becomes of footage whose frame rate is not the model's; None if it is the same."""
+    """Note on footage whose frame rate is not the model's; None if it is the same."""
     if fps == config.fps:
         return None
     if config.fps is None:
@@ -582,6 +592,7 @@ def _resampled(track: Track, ratio: float) -> Track:
     """A track with `ratio` of its frames per new one."""
     if not len(track):
         return track
+    # new frames, and where they lie among the old ones, (n,)
     first = math.ceil(track.frames[0] / ratio - ROUNDING)
     last = math.floor(track.frames[-1] / ratio + ROUNDING)
     frames = np.arange(first, last + 1, dtype=np.int64)
@@ -589,6 +600,7 @@ def _resampled(track: Track, ratio: float) -> Track:
     before = np.floor(at + ROUNDING).astype(np.int64)
     share = np.where(at - before > ROUNDING, at - before, 0).astype(np.float32)
     after = before + (share > 0)
+    # only between two frames that both hold a pose
     rows, next_rows = np.searchsorted(track.frames, [before, after])
     there = np.isin(before, track.frames) & np.isin(after, track.frames)
     rows, next_rows, share = rows[there], next_rows[there], share[there]

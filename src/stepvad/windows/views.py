@@ -63,6 +63,7 @@ class CompletedWindows(NamedTuple):
         if self.seen.all():
             return np.ones(len(self.seen), np.float32)
         T = self.seen.shape[1]
+        # poses of young windows that are not repeated, (N, T)
         own = np.arange(T) >= T - self.n_poses[:, None]
         return ((self.seen & own).sum(axis=1) / self.n_poses).astype(np.float32)
 
@@ -164,7 +165,7 @@ class Windows:
             )
 
     def ages(self, config: Config) -> NDArray[np.int64]:
-        """How many poses of each window are not repeated, `(N,)`."""
+        """Number of poses of each window that are not repeated, `(N,)`."""
         return np.full(len(self), config.T) if self.n_poses is None else self.n_poses
 
     def weight(self, config: Config) -> NDArray[np.float32]:
@@ -189,6 +190,7 @@ class ViewWindows:
 
     def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
         """Those among some rows of all windows."""
+        # row of each window among those of this view; -1 where it has none
         place = np.full(n_windows, -1)
         place[self.rows] = np.arange(len(self.rows))
         own = place[rows]
@@ -210,7 +212,7 @@ FloatT = TypeVar("FloatT", bound=np.floating)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewSettings:
-    """How one view shows a window: its settings, and what was measured on the training clips."""
+    """Settings of one view, and what was measured on the training clips."""
 
     config: Config
     noise: tuple[float, ...] = ()
@@ -263,6 +265,7 @@ def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32
     """Windows whose shapes, but not places, are running means of those so far."""
     centre = Bodies.of_windows(keypoints).centre[:, :, None].astype(np.float32)
     shape = keypoints - centre
+    # each shape moves towards the mean of those before it
     for t in range(1, shape.shape[1]):
         shape[:, t] += np.float32(past) * (shape[:, t - 1] - shape[:, t])
     return shape + centre
@@ -276,18 +279,20 @@ def _motion(
     The velocity is in sizes of the body per frame, by least squares, over what is usual at the
     place; growth is the slope of the logarithm of the size, the shape is how wide the body is.
     """
+    # sizes of the body (N, T), and the weights of each pose in means and slopes
     size = bodies.size
     weights = mean, slope = _weights_of(n_poses, keypoints.shape[1])
     velocity, feet, scale = _velocity(keypoints, bodies.centre, size, weights)
     if pace is not None:
         velocity /= pace.at(feet, scale)
+    # slope of the logarithm of the size, and width over size, (N,) each
     growth = (np.log(size) * slope).sum(axis=1)
     wide = (bodies.spread[..., 0] / size * mean).sum(axis=1)
     return np.column_stack([velocity, growth, wide])
 
 
 def measure_pace(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> Pace:
-    """How fast people move at each place, from windows `(N, T, V, 2)` in pixels."""
+    """Measure the usual speeds at each place, from windows `(N, T, V, 2)` in pixels."""
     bodies = Bodies.of_windows(keypoints)
     weights = _weights_of(n_poses, keypoints.shape[1])
     velocity, feet, scale = _velocity(keypoints, bodies.centre, bodies.size, weights)
@@ -318,7 +323,7 @@ def _feet(keypoints: NDArray[np.float32], mean: NDArray[np.float64]) -> NDArray[
 def _place(
     keypoints: NDArray[np.float32], bodies: Bodies, n_poses: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Where the feet are, how large the body is and how wide, `(N, 4)`: means over the window."""
+    """Position of the feet, size and width of the body, `(N, 4)`: means over the window."""
     size = bodies.size
     mean = _weights(keypoints.shape[1])[0][n_poses]
     x, height, wide = (
@@ -334,7 +339,7 @@ def numbers(x: NDArray[FloatT]) -> NDArray[FloatT]:
 
 
 def amounts(x: NDArray[np.float32], view: ViewKind) -> NDArray[np.float32]:
-    """How much there is of each meaning in windows of a view, `(N, meanings)`.
+    """Amount of each meaning in windows of a view, `(N, meanings)`.
 
     The number itself, or the length of a pair.
     """
@@ -396,10 +401,12 @@ class Pace:
         cells: int = CELLS,
     ) -> Pace:
         """The pace of windows with these feet and logarithms of size `(N,)`, and `(N, 2)`."""
+        # people who move, and how fast along x and y, (moving, 2)
         length = np.hypot(*velocity.T)
         moving = length >= MOVING * np.quantile(length, QUANTILE)
         speed = np.abs(velocity[moving])
         usual = np.quantile(speed, QUANTILE, axis=0)
+        # ranges of height and size that as many people move in
         rows, heights = _ranges(feet[moving], cells)
         columns, sizes = _ranges(size[moving], cells)
         # quantiles of the speeds in each cell, drawn towards those of all cells, (cells, cells, 2)
@@ -414,6 +421,7 @@ class Pace:
 
     def at(self, feet: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
         """Usual speeds `(N, 2)` at these feet and sizes `(N,)`, interpolated between cells."""
+        # the cells around each place, and how far it lies towards the next ones
         row, down = _between(self.feet, feet)
         column, right = _between(self.size, size)
         below, beside = (

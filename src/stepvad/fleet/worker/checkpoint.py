@@ -107,7 +107,7 @@ class ShardState:
     def from_json(cls, facts: object) -> ShardState:
         """Parse the output of `to_json`; raise `UnreadableError` for anything else."""
         try:
-            own = Fields.of("state", facts)
+            own = Fields.wrap("state", facts)
             cameras = {
                 name: CameraState.from_json(one) for name, one in own.objects("cameras").items()
             }

@@ -57,7 +57,7 @@ class Handover:
         import msgpack
 
         try:
-            own = Fields.of("handover", msgpack.unpackb(value))
+            own = Fields.wrap("handover", msgpack.unpackb(value))
             own.version(VERSION)
             state = own.value("state")
             return cls(
