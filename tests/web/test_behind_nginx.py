@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stepvad.web.identity import MOST_WRONG_EACH
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page
 from tests.pages import ROOT
 from tests.video.servers import free_port, wait_until
@@ -155,15 +154,6 @@ def test_other_names_and_origins_are_refused_behind_the_proxy_too(
     assert ask(certificate, port, "GET", "/healthz") == 200
 
 
-def test_who_guesses_in_the_form_is_told_how_long_to_wait(port: int, chromium: Browser) -> None:
-    page = new_page(chromium)
-    for _ in range(MOST_WRONG_EACH):
-        log_in(page, f"https://{NAME}:{port}/login", "not the token")
-        expect(page.locator("#problem")).to_contain_text("not the token")
-    log_in(page, f"https://{NAME}:{port}/login", TOKEN)
-    expect(page.locator("#problem")).to_contain_text("Too many")
-
-
 PORTAL = "https://login.example.org/"
 GROUPS = {"eva": "operations", "ben": "guards,visitors", "zoe": ""}
 
@@ -212,9 +202,9 @@ def stand_in() -> Iterator[tuple[int, type[StandIn]]]:
         server.server_close()
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    port = free_port()
+@pytest.fixture(scope="module")
+def front(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    port, directory = free_port(), tmp_path_factory.mktemp("front")
     web: dict[str, Any] = {
         "public_url": f"https://{NAME}:{port}",
         "trusted_proxies": ["127.0.0.1"],
@@ -224,14 +214,13 @@ def front(tmp_path: Path) -> Iterator[Front]:
         "admin_groups": ["operations"],
         "sso_role": "none",
     }
-    for part in ("certificate", "page", "nginx"):
-        (tmp_path / part).mkdir()
-    certificate = make_certificate(tmp_path / "certificate", NAME)
+    for part in ("page", "nginx"):
+        (directory / part).mkdir()
     with (
         stand_in() as (portal, handler),
-        page_process(tmp_path / "page", **web) as page,
+        page_process(directory / "page", **web) as page,
         nginx(
-            *(tmp_path / "nginx", port, page.port, certificate),
+            *(directory / "nginx", port, page.port, certificate),
             guide=SIGN_ON_GUIDE,
             more=[("http://127.0.0.1:9091", f"http://127.0.0.1:{portal}")],
         ),

@@ -286,12 +286,3 @@ def test_a_lost_connection_is_said_and_a_restart_logs_nobody_out(
         finally:
             page.goto("about:blank")
             again.stop()
-
-
-def test_without_a_session_the_page_leads_to_the_form(
-    page: Page, life: tuple[Site, ServerThread]
-) -> None:
-    page.locator(".bar form button").click()
-    page.wait_for_url("**/login")
-    page.goto(life[1].url)
-    assert page.url.endswith("/login")

@@ -484,14 +484,6 @@ def test_from_the_button_to_the_browser(tmp_path: Path, monkeypatch: pytest.Monk
         assert b'"title": "mill: test"' in browser.read(service.got[0][2])
 
 
-def test_strangers_get_nothing(tmp_path: Path) -> None:
-    with site(tmp_path) as mill:
-        stranger = TestClient(with_people(mill, "browsers").app(), base_url=HERE)
-        assert stranger.get("/api/notifications").status_code == 401
-        assert stranger.put(PATH, json=subscription(Browser())).status_code == 401
-        assert stranger.post("/api/notifications/test", json={"name": "guards"}).status_code == 401
-
-
 def test_the_service_worker_is_at_the_root_and_may_run(visitor: TestClient) -> None:
     answer = visitor.get("/sw.js")
     assert answer.headers["Content-Type"].startswith("text/javascript")

@@ -171,14 +171,6 @@ def test_a_name_that_is_taken_is_said(page: Page, mill: tuple[Site, str]) -> Non
     assert all("409" in said for said in complaints(page))
 
 
-def test_others_are_not_shown_the_users(page: Page, mill: tuple[Site, str]) -> None:
-    log_in(page, mill[1], "jan")
-    page.goto(f"{mill[1]}/users")
-    said = "expected the role administer, got judge"
-    expect(page.locator("body")).to_contain_text(said)
-    assert all("403" in said for said in complaints(page))
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_pages_fit_and_can_be_read_aloud(
