@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +14,12 @@ from typer import Argument, Option, Typer
 
 from stepvad.cli import options, terminal
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.site.accounts import FILE_NAME as ACCOUNTS
-from stepvad.site.accounts import Accounts
+from stepvad.site import accounts
 
 if TYPE_CHECKING:
     from stepvad.events.record import Deleted, Mark
-    from stepvad.site.store.events import Store
-    from stepvad.site.store.outbox import DeadLetter, OutboxMessage
+    from stepvad.site.store import events as stores
+    from stepvad.site.store import outbox
 
 COMMAND = "command line"
 """User who marks an event with a command."""
@@ -118,17 +117,11 @@ def list_(
     rows = []
     for one in found:
         review, why = reviews.get(one.id), one.why or ""
-        rows.append(
-            (
-                terminal.local_time(one.start_time),
-                "goes on" if one.end_time is None else f"{one.end_time - one.start_time:.1f} s",
-                one.camera,
-                f"{one.top_score:.2f}",
-                "" if review is None else review.mark or "seen",
-                one.id,
-                why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…",
-            )
-        )
+        start = terminal.local_time(one.start_time)
+        lasts = "goes on" if one.end_time is None else f"{one.end_time - one.start_time:.1f} s"
+        said = "" if review is None else review.mark or "seen"
+        short = why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…"
+        rows.append((start, lasts, one.camera, f"{one.top_score:.2f}", said, one.id, short))
     columns = ("start", "lasts", "camera", "top score", "said", "id", "why")
     terminal.print_table(f"events: {len(found)}", columns, rows)
 
@@ -429,7 +422,9 @@ def resend(
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
     with open_store(data) as store:
         # dead letters first: only they need somebody
-        messages: list[OutboxMessage | DeadLetter] = [*store.outbox.dead_letters(sink)]
+        messages: list[outbox.OutboxMessage | outbox.DeadLetter] = [
+            *store.outbox.dead_letters(sink)
+        ]
         messages += store.outbox.waiting(sink, MOST)
         counts = {
             name: {"waiting": waits, "refused": gone}
@@ -448,7 +443,7 @@ def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
         terminal.print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
 
 
-def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
+def _message_facts(one: outbox.OutboxMessage | outbox.DeadLetter) -> dict[str, Any]:
     """Fields listed for a message; `tries` is only set for queued ones."""
     tries = getattr(one, "tries", None)
     return {
@@ -463,7 +458,7 @@ def _message_facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
     }
 
 
-def open_store(data: Path) -> AbstractContextManager[Store]:
+def open_store(data: Path) -> AbstractContextManager[stores.Store]:
     """The events of a site, opened; imported here to keep --help fast."""
     from stepvad.site.store import events
 
@@ -480,14 +475,11 @@ def unix_user() -> str:
 
 def audit(data: Path, action: str, subject: str = "") -> None:
     """Write a line into the audit log in a data directory, if its site has one."""
-    if not (data / ACCOUNTS).is_file():
+    if not (data / accounts.FILE_NAME).is_file():
         return
     try:
-        accounts = Accounts(data / ACCOUNTS)
-        try:
-            accounts.audit.record(unix_user(), action, subject)
-        finally:
-            accounts.close()
+        with closing(accounts.Accounts(data / accounts.FILE_NAME)) as opened:
+            opened.audit.record(unix_user(), action, subject)
     except StepvadError as error:  # what was asked for is done
         terminal.say(f"warning: the audit log misses this command: {error.problem}")
 

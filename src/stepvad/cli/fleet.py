@@ -390,17 +390,16 @@ def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str
 
 def _apply(loaded: FleetSettings, path: Path, *, offline: bool) -> None:
     """Write the accounts, and make what the broker needs."""
-    from stepvad.fleet.broker.administration import set_up
-    from stepvad.fleet.broker.bus import UnavailableError
-    from stepvad.fleet.tenant_file import write_accounts
+    from stepvad.fleet import tenant_file
+    from stepvad.fleet.broker import administration, bus
 
-    _print_reload(write_accounts(loaded))
+    _print_reload(tenant_file.write_accounts(loaded))
     if offline:
         return
     # the file is written first: setup can be repeated
     try:
-        asyncio.run(set_up(loaded))
-    except UnavailableError as error:
+        asyncio.run(administration.set_up(loaded))
+    except bus.UnavailableError as error:
         raise ConfigError(
             f"{path} is changed, but the broker is not: {error.problem}",
             hint="run stepvad fleet setup when it answers",

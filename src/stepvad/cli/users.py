@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -64,13 +64,10 @@ class PageOptions:
     def opened(self) -> Iterator[OpenAccounts]:
         """Open the accounts; the address of the page is that of the settings or the last start."""
         path, web = _site_file(self.site) if self.fleet is None else _fleet_file(self.fleet)
-        accounts = Accounts(path)
-        try:
+        with closing(Accounts(path)) as accounts:
             public = None if web is None else web.public_url
             bound = None if web is None or not web.port else web.url
             yield OpenAccounts(accounts, public or accounts.fact("url") or bound)
-        finally:
-            accounts.close()
 
 
 def _site_file(site: Path) -> tuple[Path, Web | None]:
@@ -168,17 +165,10 @@ def list_(*, page: PageOptions, as_json: options.AsJson = False) -> None:
     if as_json:
         terminal.print_json([{name: getattr(one, name) for name in names} for one in found])
         return
-    rows = [
-        (
-            *(one.name, one.role, "yes" if one.has_password else "not yet"),
-            *(
-                terminal.local_time(one.created),
-                terminal.local_time(one.last_login),
-                terminal.local_time(one.link_expires),
-            ),
-        )
-        for one in found
-    ]
+    time_of, rows = terminal.local_time, []
+    for one in found:
+        times = (time_of(one.created), time_of(one.last_login), time_of(one.link_expires))
+        rows.append((one.name, one.role, "yes" if one.has_password else "not yet", *times))
     columns = ("name", "role", "password", "added", "last log-in", "link until")
     terminal.print_table(f"users: {len(found)}", columns, rows)
 

@@ -142,14 +142,21 @@ def _is_free(port: int) -> bool:
 
 def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
     """Print what the settings say, whether they work, and how messages to people fared."""
+    from stepvad.site import sinks
     from stepvad.site.checking import check
     from stepvad.site.settings.file import describe, load
+
+    def sent() -> Iterator[str]:
+        """Answers of the services that send messages to people, after a test message."""
+        everyone = settings.sinks.notify or [sinks.find_people(settings, None)]  # or raises
+        for one in chain.from_iterable(sinks.send_tests(settings, whom) for whom in everyone):
+            yield f"ok: {one.to}: {one.words}" if one.ok else f"failed: {one.words}"
 
     settings, lines = load(path), []
     if not as_json:
         echo(describe(settings))
     # lines appear as each check ends: some wait for a camera
-    for line in chain(check(settings), _sent(settings) if send_test else ()):
+    for line in chain(check(settings), sent() if send_test else ()):
         lines.append(line)
         if not as_json:
             echo(line)
@@ -158,12 +165,3 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
         terminal.print_json([{"state": state, "what": what} for state, _, what in states])
     if any(line.startswith("failed: ") for line in lines):
         raise Exit(1)
-
-
-def _sent(settings: SiteSettings) -> Iterator[str]:
-    """Send a test message to all people, and yield what each service answered."""
-    from stepvad.site.sinks import find_people, send_tests
-
-    everyone = settings.sinks.notify or [find_people(settings, None)]  # raises if there are none
-    for one in chain.from_iterable(send_tests(settings, to_whom) for to_whom in everyone):
-        yield f"ok: {one.to}: {one.words}" if one.ok else f"failed: {one.words}"
