@@ -6,8 +6,10 @@ import sys
 import pytest
 
 import stepvad
-from stepvad import evaluation, explain
+from stepvad import Clip, Compute, Config, Detector, Reference, Stream, evaluation, explain
 from stepvad.events.calibration import calibrate
+from stepvad.explain.event import explain_highest
+from stepvad.windows.runs import cut
 
 PUBLIC = [
     "Clip",
@@ -54,6 +56,30 @@ def test_the_public_names_are_exactly_these() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_there_with_words_on_it(name: str) -> None:
     assert getattr(stepvad, name).__doc__
+
+
+def test_public_objects_print_in_one_line(small_model: Detector, walkers: list[Clip]) -> None:
+    clip, detector = walkers[0], small_model
+    stream = Stream(detector)
+    scores = detector.score(clip)
+    pose = next(pose for _, poses in clip.by_frame() for pose in poses)
+    windows = cut(clip, detector.view_settings, detector.skeleton)[0].windows(slice(0, 3))
+    (worst,) = explain_highest(detector, [clip])
+    made = (
+        *(clip, clip.tracks[0], pose, detector, stream, windows, scores, scores.windows, worst),
+        *(stepvad.Tracker(), Config(), Reference(), Compute(), detector.skeleton),
+    )
+    for one in made:
+        line = repr(one)
+        assert "\n" not in line
+        assert line.startswith(type(one).__name__)
+        assert len(line) < 600
+    assert repr(
+        clip.tracks[0]
+    ) == f"Track(id={clip.tracks[0].id}, poses={len(clip.tracks[0])}, " + (
+        f"frames={clip.tracks[0].frames[0]} to {clip.tracks[0].frames[-1]})"
+    )
+    assert "pose over 12 frames, step18" in repr(detector)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -66,6 +66,13 @@ class Detector:
     sha256: str = ""
     """Digest of the bytes it was read from; empty if it was not read from a file."""
 
+    def __repr__(self) -> str:
+        """The detector in one line."""
+        views = ", ".join(view.config.view_name for view in self.views)
+        rate = "any rate" if self.config.fps is None else f"{self.config.fps:g} frames a second"
+        fitted = f"fitted on {self.origin.windows:,} windows of {self.origin.clips:,} clips"
+        return f"Detector({views}, {self.skeleton.name} at {rate}, {fitted})"
+
     @property
     def config(self) -> Config:
         """The settings of its first view."""

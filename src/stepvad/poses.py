@@ -46,6 +46,10 @@ class Pose:
         object.__setattr__(self, "keypoints", keypoints)
         object.__setattr__(self, "confidence", confidence)
 
+    def __repr__(self) -> str:
+        """The pose in one line."""
+        return f"Pose(track_id={self.track_id}, joints={len(self.keypoints)})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Track:
@@ -76,6 +80,11 @@ class Track:
     def __len__(self) -> int:
         """Number of poses."""
         return len(self.frames)
+
+    def __repr__(self) -> str:
+        """The track in one line."""
+        frames = f"{self.frames[0]} to {self.frames[-1]}" if len(self) else "none"
+        return f"Track(id={self.id}, poses={len(self)}, frames={frames})"
 
     def between(self, first: int, end: int) -> Track:
         """The poses of frames `first` to `end - 1`."""
@@ -145,6 +154,11 @@ class Clip:
                 f"got {track.frames[-1]}",
                 hint="frames count from 0; check the clip's length",
             )
+
+    def __repr__(self) -> str:
+        """The clip in one line."""
+        size = f"n_frames={self.n_frames}, tracks={len(self.tracks)}, poses={self.n_poses}"
+        return f"Clip({self.name!r}, fps={self.fps}, {size})"
 
     @property
     def n_poses(self) -> int:

@@ -36,6 +36,10 @@ class Stream:
         self._frame = -1
         self._tracks = WindowAssembler(detector.view_settings, detector.skeleton, fps)
 
+    def __repr__(self) -> str:
+        """The stream in one line."""
+        return f"Stream({self.detector}, frame={self._frame}, tracks={len(self._tracks)})"
+
     @property
     def span(self) -> int:
         """Frames of the camera that a window covers."""

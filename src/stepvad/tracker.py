@@ -91,6 +91,10 @@ class Tracker:
         self._next_id = 0
         self._now: float | None = None
 
+    def __repr__(self) -> str:
+        """The tracker in one line."""
+        return f"Tracker(persons={len(self._persons)}, ids={self._next_id})"
+
     def update(self, people: People, *, time_s: float | None = None) -> list[Pose]:
         """Match the people of the next frame; return the tracked poses in the given order.
 

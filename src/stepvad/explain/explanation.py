@@ -66,6 +66,15 @@ class Explanation:
     meanings: Mapping[str, float] = field(default_factory=dict)
     """Contributions of what motion and place mean, such as `speed`."""
 
+    def __repr__(self) -> str:
+        """The explanation in one line."""
+        when = f"frames={self.frames[0]} to {self.frames[-1]}"
+        words = "; ".join(self.words)
+        return (
+            f"Explanation({self.clip!r}, track={self.track}, {when}, score={self.score:.3g}, "
+            f"words={words!r})"
+        )
+
     @property
     def parts(self) -> tuple[BodyPart, ...]:
         """Parts of the body, and meanings, by contribution, the largest first."""

@@ -61,6 +61,12 @@ class WindowScores:
         """Number of windows N."""
         return len(self.A)
 
+    def __repr__(self) -> str:
+        """The scores in one line."""
+        people = len(np.unique(self.track_id))
+        highest = f", highest={self.A.max():.3g}" if len(self) else ""
+        return f"WindowScores(N={len(self)}, tracks={people}{highest})"
+
     def part(self, rows: slice | NDArray[np.int64]) -> WindowScores:
         """The scores of some of the windows."""
         return WindowScores(
@@ -105,6 +111,10 @@ class Scores:
     """Repairs made before scoring."""
     flat_windows: int
     """Windows with too little spread to be scaled by it."""
+
+    def __repr__(self) -> str:
+        """The scores in one line."""
+        return f"Scores({self.clip!r}, n_frames={self.n_frames}, T={self.T}, {self.windows})"
 
     @property
     def A(self) -> NDArray[np.float32]:

@@ -131,6 +131,11 @@ class Windows:
         """Number of windows N."""
         return len(self.x)
 
+    def __repr__(self) -> str:
+        """The batch in one line."""
+        views = f", views={len(self.views)}" if self.views else ""
+        return f"Windows(N={len(self)}, shape={self.x.shape[1:]}{views})"
+
     def part(self, rows: NDArray[np.int64]) -> Windows:
         """The windows at these rows, in the order given."""
         return Windows(
