@@ -25,9 +25,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
 RESERVED = frozenset({"token"})
 
 LINK_S = 24 * 3600.0
-"""How long a log-in link can be used: somebody reads the message the next day."""
+"""Life of a log-in link: somebody reads the message the next day."""
 FIRST_LINK_S = 3600.0
-"""How long the link in the log of a new site can be used; whoever reads the log could."""
+"""Life of the link in the log of a new site; whoever reads the log could use it."""
 MOST_ACCOUNTS = 1000
 _ACCOUNTS = """
 SELECT name, role, stamp, password IS NOT NULL, created, last_login,
@@ -109,7 +109,7 @@ class Accounts:
         ]
 
     def is_empty(self) -> bool:
-        """Whether there is no account."""
+        """True if there is no account."""
         return not self._database.rows("SELECT 1 FROM users LIMIT 1")
 
     def find(self, name: str) -> Account | None:
@@ -187,7 +187,7 @@ class Accounts:
         return self._new_key(None, FIRST_LINK_S)
 
     def link(self, key: str) -> Link | None:
-        """What a key is good for; None if it was used, replaced or has expired."""
+        """The link of a key; None if it was used, replaced or has expired."""
         with self._database.read() as connection:
             return _link(connection, key, self._wall())
 
@@ -208,7 +208,7 @@ class Accounts:
             return _found(connection, name, self._wall())
 
     def use_first_link(self, key: str) -> bool:
-        """Whether a key is good for the first log-in; it is not a second time."""
+        """True if a key is good for the first log-in; it is not a second time."""
         with self._database.write() as connection:
             link = _link(connection, key, self._wall())
             if link is None or link.account is not None:
@@ -323,7 +323,7 @@ class Passwords:
         return self._hasher.hash(password)
 
     def fits(self, hash: str | None, password: str) -> bool:
-        """Whether a password belongs to a hash; without a hash it takes as long, and does not."""
+        """True if a password belongs to a hash; without a hash it takes as long, and does not."""
         from argon2.exceptions import InvalidHashError, VerificationError
 
         _ = self._dummy  # made by the first log-in of all, not by the first unknown name
@@ -342,7 +342,7 @@ class User:
     role: Role
 
     def may(self, needed: Role) -> bool:
-        """Whether the role includes another."""
+        """True if the role includes another."""
         return ROLES.index(self.role) >= ROLES.index(needed)
 
 
@@ -371,7 +371,7 @@ class Account:
 
 
 def is_name(name: str) -> bool:
-    """Whether a text can be the name of an account."""
+    """True if a text can be the name of an account."""
     return re.fullmatch(NAME, name) is not None and name.lower() not in RESERVED
 
 
@@ -401,7 +401,7 @@ class Link:
     """A one-time link that can still be used."""
 
     account: Account | None
-    """Who may choose a password with it; None for the first log-in as administrator."""
+    """The account whose password it sets; None for the first log-in as administrator."""
     expires: float
 
 

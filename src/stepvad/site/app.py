@@ -36,9 +36,9 @@ from stepvad.site.store.outbox import SinkDelivery
 logger = logging.getLogger(__name__)
 
 LOCK_S = 10.0
-"""How long to wait for another site on the same data to exit."""
+"""Longest wait for another site on the same data to exit."""
 DELIVER_S, DELIVERIES_S = 3.0, 3.0
-"""How long the last messages may take, then the deliveries to stop."""
+"""Longest time for the last messages, then for the deliveries to stop."""
 LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 2.0, 3.0, 600.0, 600.0
 """Intervals of periodic work."""
 

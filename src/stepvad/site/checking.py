@@ -38,7 +38,7 @@ from stepvad.windows.runs import is_resampled, rate_note
 TRIAL_S = 45.0
 """Deadline of a trial, from its start: networks are loaded and the camera answers."""
 LOOK_S = 4.0
-"""How long to wait for somebody to come into view."""
+"""Longest wait for somebody to come into view."""
 WAIT_S = 0.2
 MOST_SHOWN = 64
 SEEN = 0.05
@@ -99,7 +99,7 @@ def try_camera(
 
 @dataclass(frozen=True, slots=True)
 class CameraPicture:
-    """What a camera shows: the size of its picture, and joints of people in pixels."""
+    """The size of a camera's picture, and the joints of people in pixels."""
 
     size: tuple[ImageSide, ImageSide]
     people: Annotated[list[list[Joint]], Meta(max_length=MOST_SHOWN)]
@@ -108,7 +108,7 @@ class CameraPicture:
 
 @dataclass(frozen=True, slots=True)
 class CameraProblem:
-    """Why a camera shows nothing, in words without credentials."""
+    """The reason why a camera shows nothing, in words without credentials."""
 
     problem: str
 

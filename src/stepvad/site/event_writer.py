@@ -219,7 +219,7 @@ def _run_task(kind: TaskKind, work: Callable[[], None], loop: Loop, failures: Fa
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether an error may be transient: caused by the system or the store, not by the task."""
+    """True if an error may be transient: caused by the system or the store, not by the task."""
     if isinstance(error, StoreError):
         return error.remedy != "give up"
     if isinstance(error, OSError):

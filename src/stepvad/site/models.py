@@ -20,7 +20,7 @@ class Limit:
     camera: str
     rules: Rules
     words: str
-    """What the threshold promises, for an operator."""
+    """Promise of the threshold, for an operator."""
     is_provisional: bool
 
 
@@ -65,7 +65,7 @@ class Loaded:
         return Limit(camera, rules, promise_words(own), not own.is_promised)
 
     def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:
-        """Why the calibrated threshold of a camera does not hold at its frame rate, if so."""
+        """The reason why a calibrated threshold does not hold at a camera's frame rate, if so."""
         if self.calibration is None or threshold is not None:
             return None
         return self.calibration.rate_note(self.detector.config, rate, camera)

@@ -250,7 +250,7 @@ class Replays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What there is of a moment: an event, a scene, or words for why there is neither."""
+    """An event or a scene at some moment, or words for why there is neither."""
 
     event: str | None = None
     """Id of the event at that time."""
@@ -345,7 +345,7 @@ def make_room(
 
 
 def is_short(directory: Path, free_mb: float) -> bool:
-    """Whether the disk or a quota leaves less than `free_mb` in a directory."""
+    """True if the disk or a quota leaves less than `free_mb` in a directory."""
     size = int(free_mb * 1e6)
     try:
         # a quota shows only when the room is asked for
@@ -359,7 +359,7 @@ def is_short(directory: Path, free_mb: float) -> bool:
 
 
 def ran_out_of_space(error: BaseException) -> bool:
-    """Whether an error was caused by a full disk or a quota."""
+    """True if an error was caused by a full disk or a quota."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):

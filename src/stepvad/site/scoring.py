@@ -86,7 +86,7 @@ class Watcher(CameraPeople):
 
     @property
     def profile(self) -> CameraProfile:
-        """How the camera is watched at present."""
+        """The rules and the model that the camera is watched by at present."""
         return self.events.profile
 
     def start_connection(self, wall0: float) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PR_SET_NAME = 15
 CHECK_S = 0.25
 PAGE_S = 3.0
-"""How long a page may take to stop."""
+"""Longest time for a page to stop."""
 PAUSED_S = 3.0
 """A longer time between checks means that the whole process was paused; heartbeats are reset."""
 
@@ -87,7 +87,7 @@ class Heartbeat:
 
     @property
     def is_late(self) -> bool:
-        """Whether the stage hangs."""
+        """True if the stage hangs."""
         return self.age_s > self.deadline_s
 
 
@@ -277,7 +277,7 @@ class StageHealth:
 
     @property
     def is_late(self) -> bool:
-        """Whether it hangs."""
+        """True if it hangs."""
         return self.age_s > self.deadline_s
 
 
@@ -294,7 +294,7 @@ class Health:
 
     @property
     def is_ok(self) -> bool:
-        """Whether every stage makes progress."""
+        """True if every stage makes progress."""
         return not self.late
 
 
@@ -352,7 +352,7 @@ class Repeats:
         self._lock = threading.Lock()
 
     def admit(self, kind: Hashable) -> int | None:
-        """How many of this kind were suppressed since the last; None to suppress this one."""
+        """The number of this kind suppressed since the last; None to suppress this one."""
         now = self._clock()
         with self._lock:
             at, held = self._seen.get(kind, (-math.inf, 0))
@@ -381,7 +381,7 @@ class RepeatFilter(logging.Filter):
         self._repeats = repeats or Repeats()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this record is logged."""
+        """True if this record is logged."""
         # the same words with another error are another kind
         error = record.exc_info[1] if record.exc_info else None
         held = self._repeats.admit((record.msg, type(error), str(error)))

@@ -214,7 +214,7 @@ class TrainingJob:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has run for too long."""
+        """True if it has run for too long."""
         return time.monotonic() - self.began > ROUND_S[self.kind]
 
     def kill(self) -> None:
@@ -268,9 +268,9 @@ class Situation:
     """Alerts marked as normal, by any model."""
     current: Learned | None
     failed_at: float | None = None
-    """When the latest round failed."""
+    """Time at which the latest round failed."""
     is_asked: bool = False
-    """Whether a person asked for a fit."""
+    """True if a person asked for a fit."""
 
 
 def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
@@ -298,7 +298,7 @@ def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
 def progress_words(
     at: Situation, alerts_per_day: float, *, since: float | None, needed: float
 ) -> str:
-    """How far a site has learned, for an operator.
+    """Progress of learning, for an operator.
 
     `since` is the time of the oldest recording, `needed` the hours of footage, new to the model,
     that the promise takes.

@@ -147,7 +147,7 @@ def clip_without(clip: Clip, first_s: float, last_s: float) -> Clip:
 
 
 def is_well_seen(clip: Clip) -> bool:
-    """Whether people were seen in most frames, not in a few because the others were dropped."""
+    """True if people were seen in most frames, not in a few because the others were dropped."""
     spans = sum(int(track.frames[-1] - track.frames[0]) + 1 for track in clip.tracks if len(track))
     return spans > 0 and clip.n_poses >= SEEN * spans
 
@@ -362,7 +362,7 @@ def changes(
     calibration: Calibration,
     judged: JudgedEvents,
 ) -> str:
-    """What it learned from, its promise, and what becomes of the alerts that were judged."""
+    """A summary for an operator: footage, promise, and judged alerts scored again."""
     amount = after.fitted + after.measured
     seen = f"Learned from {duration(amount.hours)} of motion and {amount.people} tracks of people"
     if before is not None:

@@ -21,7 +21,7 @@ _PART = ".part"
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much footage there is."""
+    """An amount of footage."""
 
     hours: float = 0.0
     """Hours of recordings with people in them."""
@@ -37,28 +37,28 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What is known of a learned model."""
+    """The facts of a learned model."""
 
     name: str
     """Name of its directory: when it was made."""
     made: float
     """Unix time."""
     fitted: Amount
-    """What it was fitted on."""
+    """Footage that it was fitted on."""
     measured: Amount
-    """What its threshold was measured on: footage that it was not fitted on."""
+    """Footage that its threshold was measured on, and that it was not fitted on."""
     marks: Count
     """Alerts marked as false that it has learned from."""
     threshold: float
     words: str
-    """What the threshold promises."""
+    """Promise of the threshold."""
     is_provisional: bool
     changed: str
-    """What changed from the model before, for an operator."""
+    """Change from the model before, for an operator."""
     held_out: tuple[str, ...] = ()
     """Names of the recordings that it was not fitted on."""
     until: float = 0.0
-    """When the latest recording that it was fitted on begins; later ones are new to it."""
+    """Begin of the latest recording that it was fitted on; later ones are new to it."""
     measured_until: float = 0.0
     """The same for the recordings that its threshold was measured on."""
 
@@ -167,7 +167,7 @@ class LearnedFacts:
     promise: str
     is_provisional: bool
     changed: str
-    """What changed from the model before, in words."""
+    """Change from the model before, in words."""
     is_current: bool
 
 

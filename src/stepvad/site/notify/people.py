@@ -31,16 +31,16 @@ class Target(Protocol):
 
     @property
     def label(self) -> str:
-        """What it is called in the settings; no secret."""
+        """Its name in the settings; no secret."""
         ...
 
     @property
     def has_people(self) -> bool:
-        """Whether anybody would get a message now."""
+        """True if anybody would get a message now."""
         ...
 
     def describe(self) -> str:
-        """What it is, in words; raise `ConfigError` if it cannot work. Connects to nobody."""
+        """Describe it; raise `ConfigError` if it cannot work. Connects to nobody."""
         ...
 
     def deliver(self, notice: Notice) -> str:
@@ -65,7 +65,7 @@ class AppriseTarget:
         self._process = process or SendingProcess()
 
     def describe(self) -> str:
-        """Whether Apprise understands the address."""
+        """Name its service; raise `ConfigError` if Apprise does not understand the address."""
         ok, words = self._run(Task("check", self._url))
         if not ok:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""When messages to people are due: a plan on disk, and the sink that follows it."""
+"""The plan of messages to people, on disk, and the sink that follows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepvad.site.settings.page import NotifySettings
 from stepvad.site.store.events import Store
 
 WORDS_S = 4.0
-"""How long the first message waits for the words that explain the event."""
+"""Longest wait of the first message for the words that explain the event."""
 HOUR_S = 3600.0
 MOST_EVENTS = 2000
 """Events remembered; beyond that the oldest are forgotten."""
@@ -232,7 +232,7 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRules:
-    """Which events people hear of, and when."""
+    """Rules of the events that people hear of, and of the hours."""
 
     cameras: frozenset[str] = frozenset()
     """Empty: all."""
@@ -241,7 +241,7 @@ class NotificationRules:
     quiet: WatchHours = field(default=WatchHours(()))
     """Hours without messages."""
     drop_quiet: bool = False
-    """Whether events of quiet hours are never reported."""
+    """True if events of quiet hours are never reported."""
     most_per_hour: int = 12
     repeat_s: float | None = None
     repeat_times: int = 3
@@ -263,7 +263,7 @@ class NotificationRules:
         )
 
     def concerns(self, record: Record) -> bool:
-        """Whether people hear of this event."""
+        """True if people hear of this event."""
         if self.cameras and record.camera not in self.cameras:
             return False
         return not self.zones or not self.zones.isdisjoint(record.zones)
@@ -280,11 +280,11 @@ class TrackedEvent:
     """Messages sent about it."""
     ended: bool = False
     over_due: bool = False
-    """Whether a message that it is over is to be sent."""
+    """True if a message that it is over is to be sent."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it can be forgotten."""
+        """True if it can be forgotten."""
         return self.ended and self.due is None and not self.over_due
 
 
@@ -301,7 +301,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class NotificationPlan:
-    """What was sent and what is to be sent: all that must survive a restart.
+    """Messages sent and to be sent: all that must survive a restart.
 
     It holds ids and times only, so deleting an event from the store leaves no trace of it here.
     """

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 MOST_PLAIN = 3993
 """Longest text that fits into the one record of 4,096 bytes that push services must take."""
 TOKEN_S = 12 * 3600
-"""How long a signature is valid; services accept a day at most."""
+"""Life of a signature; services accept a day at most."""
 LIFETIME_S = 4 * 3600
-"""How long a push service keeps a message for a browser that is off."""
+"""Time for which a push service keeps a message for a browser that is off."""
 MOST_TRIES = 5
 """Attempts for one browser once another has the message; then the others do not wait any longer."""
 GONE = frozenset({401, 403, 404, 410})
@@ -55,7 +55,7 @@ MAX_BYTES = 1 << 18
 
 
 def outcome(status: int) -> Outcome:
-    """What the answer of a push service means."""
+    """Meaning of a push service's answer."""
     if 200 <= status < 300:
         return "taken"
     if status in GONE:
@@ -81,17 +81,17 @@ class BrowserTarget:
         self._process = SendingProcess()
         self._sending: Notice | None = None
         self._has_reached = False
-        """Whether any browser has the message `_sending`."""
+        """True if any browser has the message `_sending`."""
         self._tries: dict[str, int] = {}
         """Attempts by browser for the message `_sending`; taken ones have `MOST_TRIES`."""
 
     @property
     def has_people(self) -> bool:
-        """Whether any browser is subscribed."""
+        """True if any browser is subscribed."""
         return bool(self._subscriptions.all())
 
     def describe(self) -> str:
-        """How many browsers there are; no key is made yet."""
+        """Count the browsers; no key is made yet."""
         self._subscriptions.check_key()
         n = len(self._subscriptions.all())
         return {0: "none yet", 1: "1 browser"}.get(n, f"{n} browsers")
@@ -127,7 +127,7 @@ class BrowserTarget:
         self._process.cancel()
 
     def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> tuple[list[Outcome], str]:
-        """What became of the message at each browser, and the first reason why not."""
+        """The outcome at each browser, and the first reason for a failure."""
         key = self._subscriptions.key()
         requests = tuple(self._request(key, notice, one) for one in to)
         said = self._process.run(Task("post", requests=requests))
@@ -189,7 +189,7 @@ def authorization(endpoint: str, key: ApprisePEMController, now: float, contact:
 
 
 def payload(notice: Notice) -> bytes:
-    """What the service worker reads; long texts are cut to what a push message holds."""
+    """The JSON that the service worker reads; long texts are cut to fit a push message."""
     body = notice.body
     while True:
         facts = {"title": notice.title, "body": body, "link": notice.link, "tag": notice.tag}
@@ -209,11 +209,11 @@ class PushSubscription:
     since: float
     """Unix time at which somebody asked for notifications."""
     account: str = ""
-    """Whose browser it is; empty for a log-in without an account."""
+    """Account that the browser is logged in to; empty for a log-in without one."""
 
     @property
     def keys(self) -> tuple[EllipticCurvePublicKey, bytes]:
-        """What a message to it is encrypted with; raise `DataError` if it is none."""
+        """The keys that encrypt a message to it; raise `DataError` if they are none."""
         from apprise.plugins.vapid.subscription import WebPushSubscription
 
         read = WebPushSubscription()
@@ -363,7 +363,7 @@ def _base64(raw: bytes) -> str:
 
 
 def _reason(one: PushSubscription, answer: Answer | None) -> str:
-    """Why a push service did not take a message; of its address the host only."""
+    """The reason for a push service's refusal; of its address the host only."""
     host = urlsplit(one.endpoint).hostname
     if answer is None:
         return f"{host} did not answer in time"

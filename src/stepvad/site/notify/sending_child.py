@@ -46,7 +46,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a task, or of one of its requests."""
+    """Result of a task, or of one of its requests."""
 
     ok: bool = False
     words: str = ""
@@ -82,7 +82,7 @@ def _answer(answer: Answer) -> None:
 
 
 def _checked(url: str) -> Answer:
-    """Whether Apprise understands an address; makes no connection."""
+    """Check that Apprise understands an address; makes no connection."""
     from apprise import Apprise, LogCapture
 
     with LogCapture(level=30, fmt="%(message)s") as log:

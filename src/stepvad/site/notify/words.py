@@ -120,12 +120,12 @@ class NoticeWords:
 
 
 def place(record: Record) -> str:
-    """Where it happens: the camera and its zones."""
+    """The camera and its zones."""
     return ", ".join([_name(record.camera), *record.zones])
 
 
 def what(record: Record) -> str:
-    """What happens, as a sentence without its full stop."""
+    """A sentence on the event, without its full stop."""
     why = (record.why or "").rstrip(".")
     # long words are cut, and a fall says so first
     if len(why) > MOST_WHY:
@@ -137,7 +137,7 @@ def what(record: Record) -> str:
 
 
 def lasted(record: Record) -> str:
-    """How long an event took."""
+    """Duration of an event, in words."""
     seconds = max((record.end_time or record.start_time) - record.start_time, 0.0)
     if seconds < 60:
         return f"{max(round(seconds), 1)} s"
@@ -161,7 +161,7 @@ def page_address(web: Web) -> str:
 
 
 def opens_here_only(page: str) -> bool:
-    """Whether the links of messages work on this machine only."""
+    """True if the links of messages work on this machine only."""
     return is_loopback(urlsplit(page).hostname or "")
 
 

@@ -123,7 +123,7 @@ class ChangeSection(Section):
     edit: Literal["change section"]
     section: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)?$", max_length=60)]
     name: Name | None = None
-    """Which item, if the section is a list, such as sinks.webhooks."""
+    """Name of the item, if the section is a list, such as sinks.webhooks."""
     keys: KeyChanges
 
 
@@ -154,7 +154,7 @@ class TextTable:
 
     path: TablePath
     is_item: bool
-    """Whether its header has two brackets: one item of a list of tables."""
+    """True if its header has two brackets: one item of a list of tables."""
     lead: str
     body: str
     tail: str
@@ -454,7 +454,7 @@ def _tomlkit() -> Any:
 
 
 def _headers(text: str) -> Iterator[int]:
-    """Where the lines of headers start."""
+    """Offsets of the lines of headers."""
     # a bracket opens a header only at the start of a line and outside of lists and texts
     depth, line, is_first = 0, 0, True
     for token in TOKENS.finditer(text):

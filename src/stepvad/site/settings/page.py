@@ -31,7 +31,7 @@ from stepvad.video.camera import device_of
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 RECORDING_FIELDS = ("camera", "start", "end", "start_iso", "end_iso", "id")
-"""What the address of a recording may name in braces."""
+"""Fields that the address of a recording may name in braces."""
 
 
 def beside(path: Path, info: ValidationInfo) -> Path:
@@ -80,7 +80,7 @@ def device_address(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only."""
+    """True if an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -160,7 +160,7 @@ RecordingAddress = Annotated[str, AfterValidator(recording_address)]
 
 
 def has_secret(url: str) -> bool:
-    """Whether a URL, with its environment variables removed, contains a secret."""
+    """True if a URL, with its environment variables removed, contains a secret."""
     # user and password, or a query such as ?token=
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
@@ -341,7 +341,7 @@ class NotifySettings(Section):
 
     @property
     def browsers(self) -> bool:
-        """Whether browsers get the messages."""
+        """True if browsers get the messages."""
         return BROWSERS in self.to
 
     def check_names(self, cameras: Collection[str], zones: Collection[str]) -> None:

@@ -51,7 +51,7 @@ TOKEN = "token"
 
 
 class LearningSettings(Section):
-    """How a site without a model learns its own."""
+    """Learning of a site without a model of its own."""
 
     alerts_per_day: float = Field(
         1.0, gt=0, le=1000, description="False alerts allowed per camera and day."
@@ -71,7 +71,7 @@ class LearningSettings(Section):
 
     @property
     def hours(self) -> WatchHours:
-        """When it may fit."""
+        """Hours in which it may fit."""
         return WatchHours.parse(self.fit_hours)
 
     @property
@@ -115,7 +115,7 @@ class PoseSettings(Section):
 
 
 class RetentionSettings(Section):
-    """How long data is kept."""
+    """Days and megabytes for which data is kept."""
 
     events_days: float = Field(30.0, gt=0, description="Events.")
     poses_days: float = Field(7.0, gt=0, description="Poses, both of events and recorded.")
@@ -210,17 +210,17 @@ class CameraSettings(Section):
 
     @property
     def is_live(self) -> bool:
-        """Whether it is a camera, which may come back when it is lost, and not a file."""
+        """True if it is a camera, which may come back when it is lost, and not a file."""
         return self.kind in ("stream", "device")
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the source has pictures, in which people are yet to be found."""
+        """True if the source has pictures, in which people are yet to be found."""
         return self.is_live or self.kind == "video"
 
     @property
     def uses_tls(self) -> bool:
-        """Whether the camera is accessed over TLS."""
+        """True if the camera is accessed over TLS."""
         return self.url.partition("://")[0] in PORTS
 
     def address(self) -> Url:
@@ -235,7 +235,7 @@ class CameraSettings(Section):
         return Url(self.url.replace("://", f"://${{{rest}}}@", 1), tls=tls)
 
     def live_source(self) -> Url | Device:
-        """What a live camera is opened by."""
+        """The address of a live camera, with what opens it."""
         return device_of(self.url) if self.kind == "device" else self.address()
 
     @field_validator("url")
@@ -348,7 +348,7 @@ class JsonLinesSettings(Section):
 
 
 class Sinks(Section):
-    """Where events go, in addition to the store."""
+    """Sinks of events, in addition to the store."""
 
     mqtt: MqttSettings | None = Field(None, description="A broker.")
     webhooks: list[WebhookSettings] = Field(
@@ -412,12 +412,12 @@ class SiteSettings(Section):
         return camera.model or self.model or self.data / LEARNED / CURRENT / MODEL_NAME
 
     def learns(self, camera: CameraSettings) -> bool:
-        """Whether the site learns the model of a camera."""
+        """True if the site learns the model of a camera."""
         return camera.model is None and self.model is None
 
     @property
     def is_learning(self) -> bool:
-        """Whether the site learns the model of some camera."""
+        """True if the site learns the model of some camera."""
         return any(self.learns(camera) for camera in self.cameras)
 
 

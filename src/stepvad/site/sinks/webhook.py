@@ -49,7 +49,7 @@ LONGEST_LINE = 1 << 20
 
 
 def verdict(status: int) -> Verdict:
-    """How to handle a message after a status other than 2xx."""
+    """Handling of a message after a status other than 2xx."""
     if status in REFUSED:
         return "refuse"
     is_passing = status in BUSY or (status >= 500 and status not in UNABLE)

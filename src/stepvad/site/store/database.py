@@ -83,7 +83,7 @@ def connect_durably(path: Path | None, *, timeout_s: float) -> sqlite3.Connectio
 
 
 def is_empty_database(connection: sqlite3.Connection) -> bool:
-    """Whether a file has neither tables nor a version."""
+    """True if a file has neither tables nor a version."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return not tables and not version
@@ -222,9 +222,9 @@ class Database:
         """`busy_s`: how long to wait for a lock that another process has."""
         self._path, self._layout, self._busy_s = path, layout, busy_s
         self.is_clean = True
-        """Whether the last scrub succeeded; if not, traces of deleted rows may be left."""
+        """True if the last scrub succeeded; if not, traces of deleted rows may be left."""
         self._is_broken = False
-        """Whether the last write failed with an error that may require reopening the file."""
+        """True if the last write failed with an error that may require reopening the file."""
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
@@ -347,7 +347,7 @@ class Database:
         self.is_clean = True
 
     def _truncate_log(self) -> bool:
-        """Whether the log could be emptied.
+        """Empty the log; False if a reader kept it from that.
 
         SQLite waits for readers, but not for another connection that empties the log itself.
         """

@@ -261,7 +261,7 @@ class Store:
         _check_found(found, id)
 
     def reviews(self, ids: Sequence[str] | None = None) -> dict[str, Review]:
-        """What was said of events that somebody has seen; of all, or of those with these ids."""
+        """Reviews of events that somebody has seen; of all, or of those with these ids."""
         rows = self._database.rows(
             "SELECT id, marked, reviewed_at, reviewed_by FROM events WHERE reviewed_at IS NOT NULL "
             "AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1))) ORDER BY reviewed_at, id",
@@ -331,7 +331,7 @@ class Store:
 
     @property
     def clock_doubt(self) -> str:
-        """Why nothing is deleted by age; empty if the wall clock is believed."""
+        """The reason why nothing is deleted by age; empty if the wall clock is believed."""
         return self._time.doubt
 
     def stored(self) -> Inventory:
@@ -479,7 +479,7 @@ class StoreClock:
         self._ahead_s = math.nan  # after a start not known: the time off is no second jump
         self._held_s = self._since = self._read_at = 0.0
         self.doubt = ""
-        """Why nothing is deleted by age; empty if the clock is believed."""
+        """The reason why nothing is deleted by age; empty if the clock is believed."""
 
     def stamp(self, connection: sqlite3.Connection, wall: float) -> float:
         """The time of the store, to stamp rows with; save it in the caller's transaction."""

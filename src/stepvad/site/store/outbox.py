@@ -98,7 +98,7 @@ class Outbox:
             self._news.notify_all()
 
     def posted(self) -> int:
-        """How often `ring` was called."""
+        """The number of calls of `ring`."""
         return self._posted
 
     def wait(self, seen: int, timeout_s: float) -> None:
@@ -255,7 +255,7 @@ class SinkDelivery:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no messages are pending."""
+        """True if no messages are pending."""
         return self._outbox.lag(self.name) == 0
 
     def _cancel(self) -> None:
@@ -293,7 +293,7 @@ class SinkDelivery:
             self._fail(str(error))
 
     def _is_done(self, message: OutboxMessage) -> bool:
-        """Whether a message was delivered or refused; otherwise returns after the back-off."""
+        """True if a message was delivered or refused; otherwise returns after the back-off."""
         if self.stage.stopping.is_set():
             return False
         self.stage.heartbeat.beat()
@@ -320,7 +320,7 @@ class SinkDelivery:
         return True
 
     def _is_given_up(self, message: OutboxMessage, error: DeliveryError) -> bool:
-        """Whether a misconfiguration has lasted so long that the message becomes a dead letter."""
+        """True if a misconfiguration has lasted so long that the message becomes a dead letter."""
         if error.give_up_s is None:
             self._misconfigured_at = None
             return False
