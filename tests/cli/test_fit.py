@@ -464,7 +464,7 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     with closing(Store(site / "events.db")) as store:
         for id in ids[1:]:
             store.mark(id, "normal", 1.0)
-        with store._database.write() as connection:
+        with store._database.transaction() as connection:
             connection.execute("DELETE FROM poses WHERE id <> ?", (ids[0],))
     run = stepvad("calibrate", own, "--marks", site)
     assert run.code == 0, run.err

@@ -114,7 +114,7 @@ class Accounts:
 
     def find(self, name: str) -> Account | None:
         """The account of this name, in upper or lower case."""
-        with self._database.read() as connection:
+        with self._database.snapshot() as connection:
             return _found(connection, name, self._wall())
 
     def password_hash(self, name: str) -> str | None:
@@ -130,7 +130,7 @@ class Accounts:
                 "web.accounts: expected a file to keep accounts in, got none",
                 hint="name one under [web] in the settings, and restart the page",
             )
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             (count,) = connection.execute("SELECT count(*) FROM users").fetchone()
             # one name in upper and lower case
             if _found(connection, name, 0) is not None or count >= MOST_ACCOUNTS:
@@ -188,12 +188,12 @@ class Accounts:
 
     def link(self, key: str) -> Link | None:
         """The link of a key; None if it was used, replaced or has expired."""
-        with self._database.read() as connection:
+        with self._database.snapshot() as connection:
             return _link(connection, key, self._wall())
 
     def use_link(self, key: str, password_hash: str) -> Account | None:
         """Choose a password with a key, once; None if the key is worthless."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             # checked and used up in one transaction
             link = _link(connection, key, self._wall())
             if link is None or link.account is None:
@@ -209,7 +209,7 @@ class Accounts:
 
     def use_first_link(self, key: str) -> bool:
         """True if a key is good for the first log-in; it is not a second time."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             link = _link(connection, key, self._wall())
             if link is None or link.account is not None:
                 return False
@@ -224,13 +224,13 @@ class Accounts:
 
     def set_fact(self, name: str, value: str) -> None:
         """Store a fact."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             _set_fact(connection, name, value)
 
     def _new_key(self, name: str | None, lasts_s: float) -> str:
         # only its hash is stored: who reads the file cannot log in with it
         key = secrets.token_urlsafe(32)
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 "DELETE FROM links WHERE user IS ? OR expires <= ?", (name, self._wall())
             )
@@ -273,7 +273,7 @@ class AuditLog:
 
     def prune(self) -> None:
         """Delete lines that are too old or too many."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 "DELETE FROM audit WHERE time < ?", (self._wall() - 86400 * self._days,)
             )

@@ -277,7 +277,10 @@ def test_normal_alerts_are_learned_from_after_their_poses_left_the_store(
     kept = site.data / "marks" / "0123.normal"
     kept.mkdir(parents=True)
     write_clip(replace(walks[6], name=id), kept / f"{id}.parquet")
-    with closing(Store(site.data / FILE_NAME)) as store, store._database.write() as connection:
+    with (
+        closing(Store(site.data / FILE_NAME)) as store,
+        store._database.transaction() as connection,
+    ):
         connection.execute("DELETE FROM poses")
     assert rounds.fit(site, now=BEGIN).marks == 1
 

@@ -37,7 +37,7 @@ from tests.site.records import SINKS, fill, record
 
 
 def test_every_commit_waits_for_the_disk(store: Store) -> None:
-    with store._database.write() as writer:
+    with store._database.transaction() as writer:
         assert writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert writer.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
 

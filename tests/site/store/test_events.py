@@ -356,7 +356,7 @@ def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(
     monkeypatch.setattr(database, "BUSY_S", 0.2)
     fill(store, 6)
     store._database._writer.execute("PRAGMA busy_timeout = 50")
-    with store._database.read() as reader:
+    with store._database.snapshot() as reader:
         reader.execute("SELECT count(*) FROM events").fetchone()
         with pytest.raises(DataError, match="a reader keeps the log"):
             store.delete(camera=UNIQUE, include_open=True)

@@ -212,7 +212,7 @@ EVENT_STORE = Layout(
 class Database:
     """One writing connection behind a lock, and a new connection for each read.
 
-    Changes of a `write` block are on disk when the block exits: the write-ahead log is synced at
+    Changes of a `transaction` block are on disk when the block exits: the write-ahead log is synced at
     every commit. Without a path the database is in memory, and has one connection for all.
     """
 
@@ -238,7 +238,7 @@ class Database:
         except (sqlite3.DatabaseError, OSError) as error:
             raise self._error("that can be opened", error) from error
         try:
-            with self.write() as connection:
+            with self.transaction() as connection:
                 if is_empty_database(connection):
                     layout.create(connection)
                 layout.verify(connection, path)
@@ -258,7 +258,7 @@ class Database:
         return store_error(self.path, wanted, error, self._layout)
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction: committed to disk on exit, rolled back on an error."""
         with self._lock:
             try:
@@ -298,7 +298,7 @@ class Database:
             self._writer.execute("ROLLBACK")
 
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
         """A read-only snapshot; does not block writers, unless the database is in memory."""
         if self._path is None:
             with self._lock:
@@ -314,12 +314,12 @@ class Database:
 
     def rows(self, query: str, *values: str | float | None) -> list[sqlite3.Row]:
         """The rows that one query finds."""
-        with self.read() as connection:
+        with self.snapshot() as connection:
             return connection.execute(query, values).fetchall()
 
     def change(self, statement: str, *values: str | bytes | float | None) -> int:
         """Change rows by one statement, in a transaction; the number of those changed."""
-        with self.write() as connection:
+        with self.transaction() as connection:
             return connection.execute(statement, values).rowcount
 
     def scrub(self) -> None:

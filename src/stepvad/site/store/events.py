@@ -96,7 +96,7 @@ class Store:
         The time in seconds if that is larger than the last number, so it is unique even after an
         older store was restored.
         """
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             (epoch,) = connection.execute(
                 "INSERT INTO epochs VALUES (?1, ?2) ON CONFLICT (camera_key) "
                 "DO UPDATE SET last = max(last + 1, ?2) RETURNING last",
@@ -116,7 +116,7 @@ class Store:
                 f"got {kind} {'without' if record.is_open else 'with'} one"
             )
         # the event and the messages about it in one transaction: none without the other
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             before = _find(connection, record.id)
             outcome = _outcome(kind, before, record)
             if outcome == "stored":
@@ -149,7 +149,7 @@ class Store:
     def end_interrupted(self, now: float) -> list[Record]:
         """End the events that a crash interrupted, at their last change."""
         ended = []
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             rows = connection.execute(
                 "SELECT body, changed FROM events WHERE end_time IS NULL ORDER BY start_time, id"
             ).fetchall()
@@ -164,7 +164,7 @@ class Store:
 
     def event(self, id: str) -> Record | None:
         """The event with this id."""
-        with self._database.read() as connection:
+        with self._database.snapshot() as connection:
             return _find(connection, id)
 
     def events(
@@ -185,7 +185,7 @@ class Store:
         parts, values = where(camera=camera, before=until, starts_after=since, search=search)
         if open is not None:
             parts = [*parts, f"end_time IS {'' if open else 'NOT '}NULL"]
-        with self._database.read() as connection:
+        with self._database.snapshot() as connection:
             # a page goes on after the last event of the one before it
             if before_id is not None:
                 last = _find(connection, before_id)
@@ -296,7 +296,7 @@ class Store:
         """
         # open events are counted, and kept unless they are asked for
         parts, values = where(camera=camera, before=before, ends_after=after, ids=ids)
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             kept = 0
             if not include_open:
                 (kept,) = connection.execute(
@@ -314,7 +314,7 @@ class Store:
     def retain(self, retention: RetentionSettings, now: float) -> Deleted:
         """Delete expired data unless the clock is in doubt; age counts from the last change."""
         deleted = Deleted(events=0, poses=0, kept_open=0)
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             time = self._time.stamp(connection, now)
             if not self.clock_doubt:
                 deleted = delete_old(connection, retention, time)
@@ -326,7 +326,7 @@ class Store:
 
     def stamp(self, now: float) -> float:
         """The time of the store, given the wall clock."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             return self._time.stamp(connection, now)
 
     @property
@@ -353,7 +353,7 @@ class Store:
 def take_inventory(database: Database) -> Inventory:
     """Count rows, sizes and time ranges by kind."""
     kept = []
-    with database.read() as connection:
+    with database.snapshot() as connection:
         for table, holds in KINDS.items():
             key = "event_id" if table in ("outbox", "dead_letters") else "id"
             count, first, last, size = connection.execute(

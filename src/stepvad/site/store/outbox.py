@@ -130,7 +130,7 @@ class Outbox:
 
     def refused(self, sink: str, seq: int, error: str) -> None:
         """Move a message that the sink refused permanently to the dead letters."""
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO dead_letters "
                 "SELECT seq, sink, event_id, kind, body, created, ?, ? FROM outbox "
@@ -147,7 +147,7 @@ class Outbox:
             "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
         )
         values = (sink, None if seqs is None else json.dumps([*seqs]))
-        with self._database.write() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 "INSERT INTO outbox (seq, sink, event_id, kind, body, created) "
                 f"SELECT seq, sink, event_id, kind, body, ?3 {chosen}",
