@@ -61,12 +61,8 @@ class PageParts:
     drawings: PlaceDrawings | None = None
 
 
-class Serve(Protocol):
-    """Creates the web page of a site; the supervisor provides its health."""
-
-    def __call__(self, parts: PageParts, token: str, supervisor: Supervisor) -> Page:
-        """Return a page that is already listening, to be run as a stage."""
-        ...
+Serve = Callable[[PageParts, str, Supervisor], Page]
+"""Creates a page that is already listening, with its token; the supervisor knows its health."""
 
 
 @runtime_checkable

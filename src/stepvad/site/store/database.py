@@ -212,7 +212,7 @@ EVENT_STORE = Layout(
 class Database:
     """One writing connection behind a lock, and a new connection for each read.
 
-    Changes of a `transaction` block are on disk when the block exits: the write-ahead log is synced at
+    Changes of a `transaction` are on disk when its block exits: the write-ahead log is synced at
     every commit. Without a path the database is in memory, and has one connection for all.
     """
 
