@@ -242,14 +242,12 @@ def test_a_missing_extra_is_named_with_its_remedy(
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture(scope="module")
-def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def newcomer(directory: Path) -> Path:
     """The programs of a fresh environment in which only torch and its kind are borrowed.
 
     The borrowed packages stand in a directory that a .pth file adds to the new environment. stepvad
     itself is left out of it: pip has to find the wheel and install it, with its program.
     """
-    directory = tmp_path_factory.mktemp("newcomer")
     programs = new_environment(directory / "venv", "--seed")
     borrowed = directory / "borrowed"
     borrowed.mkdir()
@@ -263,31 +261,30 @@ def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-@pytest.fixture(scope="module")
-def quick_start(wheel: Path, newcomer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the README's quick start was run as written, from its install line on."""
-    directory = tmp_path_factory.mktemp("quick-start")
+@pytest.mark.ci
+def test_the_quick_start_runs_as_written_from_its_install_line_on(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = list(blocks(README))
     assert not any(block.mark for block in found)
     assert found[0].commands == ["pip install 'stepvad[train,plots]'"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-        patch.setenv("PIP_NO_INDEX", "1")
-        for block in found:
-            check_output(block, run(block, directory, bin=newcomer, pip=True))
-    return directory
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    programs, here = newcomer(tmp_path), tmp_path / "quick-start"
+    here.mkdir()
+    for block in found:
+        check_output(block, run(block, here, bin=programs, pip=True))
+    assert (programs / "stepvad").exists()
+    check_picture(here / "scores.png")
+    check_scores(here)
 
 
-def test_the_quick_start_runs_from_its_install_line_on(newcomer: Path, quick_start: Path) -> None:
-    assert (newcomer / "stepvad").exists()
-    assert (quick_start / "scores.png").stat().st_size > 10_000
-    assert (quick_start / "scores.csv").read_text("utf-8").startswith("clip,frame,score\n")
-
-
-def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> None:
+def check_picture(drawn: Path) -> None:
+    """A picture of the scores like that of the README."""
     from matplotlib.image import imread
 
-    picture = np.asarray(imread(quick_start / "scores.png"))[..., :3]
+    assert drawn.stat().st_size > 10_000
+    picture = np.asarray(imread(drawn))[..., :3]
     shown = np.asarray(imread(ROOT / "docs" / "images" / "timeline.png"))[..., :3]
     assert picture.shape == shown.shape
     blue = np.abs(picture - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=2) < 0.05
@@ -298,8 +295,11 @@ def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> Non
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
 
 
-def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
-    rows = list(csv.DictReader((quick_start / "scores.csv").read_text("utf-8").splitlines()))
+def check_scores(quick_start: Path) -> None:
+    """A score for every frame, the highest where the README says."""
+    written = (quick_start / "scores.csv").read_text("utf-8")
+    assert written.startswith("clip,frame,score\n")
+    rows = list(csv.DictReader(written.splitlines()))
     readme = README.read_text("utf-8")
     (file,) = set(re.findall(r"people/pose/test/\w+\.json", readme))
     clip = stepvad.read_clip(quick_start / file)
