@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from stepvad.explain.views import explain_windows
 from stepvad.explain.words import Finding
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.skeletons import Skeleton, part_for
+from stepvad.skeletons import part_for
 from stepvad.windows.runs import Sampling, WindowIndex, cut
 
 Place = tuple[int, int]
@@ -53,7 +54,12 @@ def explain(
         return []
     clip = clip.with_skeleton(part_for(clip.skeleton, detector.skeleton))
     index = _index(detector, clip, {track for track, _ in places})
-    rows = _rows(index, clip, places)
+    ends = zip(index.track_id.tolist(), index.frame.tolist(), strict=True)
+    row_of = {where: row for row, where in enumerate(ends)}
+    for where in places:
+        if where not in row_of:
+            raise _missing(index, clip, where)
+    rows = np.array([row_of[where] for where in places], dtype=np.int64)
     windows, (observed, _) = index.windows(rows), index.poses(rows)
     return explain_windows(detector, clip, windows, observed, index.sampling)
 
@@ -148,16 +154,11 @@ class ExplainedPeak:
     findings: tuple[Finding, ...]
     """Findings of the windows that are not calm, the highest score first."""
 
-    @property
-    def motion(self) -> Motion:
-        """The person's motion, for drawing."""
-        return Motion.of(self.windows, self.peak)
-
     def explanation(self, fps: float) -> EventExplanation:
         """The explanation to store and show; frames are those of the clip."""
         peak = self.peak
         return EventExplanation(
-            motion=self.motion.frames(fps),
+            motion=_motion(self.windows, self.peak, fps),
             track=int(peak.track),
             frame=int(peak.frames[-1]),
             score=float(peak.score),
@@ -196,23 +197,30 @@ class EventExplanation:
 
     @property
     def summary(self) -> str:
-        """What is unusual, in one line."""
+        """The phrases in one line."""
         return "; ".join(phrase.says for phrase in self.words) or "unusual motion"
 
 
 @dataclass(frozen=True, slots=True)
 class MotionFrames:
-    """The motion around the peak: tenths of pixels by frame, heat from 0 to 100 by joint."""
+    """One person around the peak, frame by frame, in tenths of pixels; for playback and JSON."""
 
     first: Integer
+    """Number of the first frame."""
     fps: Number
     peak: Integer
+    """Index of the last frame of the peak window, to which the score belongs."""
     size: Count
+    """Width and height of a view that follows the person."""
     bones: IntegerRows
+    """Lines between joints."""
     camera: IntegerRows
+    """Centre of that view."""
     observed: IntegerRows
+    """x and y of each joint."""
     ghost: IntegerRows
     heat: IntegerRows
+    """From 0 to `HEAT`, by joint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,71 +248,39 @@ class ScaleWeight:
     weight: Number
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Motion:
-    """One person around a peak, n frames in tenths of pixels: `observed` and `ghost (n, V, 2)`.
+def _motion(windows: Sequence[Explanation], peak: Explanation, fps: float) -> MotionFrames:
+    """The motion of adjacent windows, one of which is the peak's."""
+    # the windows one after the other, (n, V, 2) in tenths of pixels
+    observed, ghost = (
+        np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
+        for motions in ([w.observed for w in windows], [w.ghost for w in windows])
+    )
+    # contributions of joints, (n, V), relative to the largest one in all these windows
+    added = np.concatenate([window.contributions for window in windows])
+    # the middle of the person, smoothed, (n, 2): a camera that follows
+    camera = gaussian_filter1d(
+        (observed.min(axis=1) + observed.max(axis=1)) / 2, len(observed) / 9, axis=0,
+        mode="nearest",
+    )  # fmt: skip
+    reach = max(float(np.abs(m - camera[:, None]).max()) for m in (observed, ghost))
+    first = int(windows[0].frames[0])
+    return MotionFrames(
+        first=first,
+        fps=fps,
+        peak=int(peak.frames[-1]) - first,
+        size=max(int(np.ceil(2 * ROOM * reach)), 1),
+        bones=tuple(map(tuple, skeletons.strokes(windows[0].skeleton))),
+        camera=_integer_rows(camera),
+        observed=_integer_rows(observed),
+        ghost=_integer_rows(ghost),
+        heat=_integer_rows(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1)),
+    )
 
-    `heat (n, V)` is in 0..HEAT; `camera (n, 2)` is the centre of a view `size` wide and high that
-    follows the person.
-    """
 
-    first_frame: int
-    peak: int
-    """Index of the last frame of the peak window, to which the score belongs."""
-    observed: NDArray[np.int64]
-    ghost: NDArray[np.int64]
-    heat: NDArray[np.int64]
-    camera: NDArray[np.int64]
-    size: int
-    skeleton: Skeleton
-
-    @classmethod
-    def of(cls, windows: Sequence[Explanation], peak: Explanation) -> Motion:
-        """The motion of adjacent windows, one of which is the peak's."""
-        # the windows one after the other, (n, V, 2) in tenths of pixels
-        observed, ghost = (
-            np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
-            for motions in ([w.observed for w in windows], [w.ghost for w in windows])
-        )
-        # contributions of joints, (n, V), relative to the largest one in all these windows
-        added = np.concatenate([window.contributions for window in windows])
-        # the middle of the person, smoothed, (n, 2): a camera that follows
-        camera = gaussian_filter1d(
-            (observed.min(axis=1) + observed.max(axis=1)) / 2, len(observed) / 9, axis=0,
-            mode="nearest",
-        )  # fmt: skip
-        reach = max(float(np.abs(m - camera[:, None]).max()) for m in (observed, ghost))
-        first = int(windows[0].frames[0])
-        return cls(
-            first_frame=first,
-            peak=int(peak.frames[-1]) - first,
-            observed=_whole(observed),
-            ghost=_whole(ghost),
-            heat=_whole(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1)),
-            camera=_whole(camera),
-            size=max(int(np.ceil(2 * ROOM * reach)), 1),
-            skeleton=windows[0].skeleton,
-        )
-
-    @property
-    def bones(self) -> list[list[int]]:
-        """Lines between joints."""
-        return skeletons.strokes(self.skeleton)
-
-    def frames(self, fps: float) -> MotionFrames:
-        """Plain numbers by frame, except `fps` and `size`, for playback and JSON."""
-        n = len(self.observed)
-        return MotionFrames(
-            first=self.first_frame,
-            fps=fps,
-            peak=self.peak,
-            size=self.size,
-            bones=tuple(map(tuple, self.bones)),
-            camera=_integer_rows(self.camera),
-            observed=_integer_rows(self.observed.reshape(n, -1)),
-            ghost=_integer_rows(self.ghost.reshape(n, -1)),
-            heat=_integer_rows(self.heat),
-        )
+def _integer_rows(values: NDArray[np.float64]) -> IntegerRows:
+    """Rounded numbers, one row per frame."""
+    rows = values.reshape(len(values), -1).round().astype(np.int64)
+    return tuple(map(tuple, rows.tolist()))
 
 
 def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
@@ -312,16 +288,6 @@ def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
     tracks = tuple(track for track in clip.tracks if track.id in wanted)
     part = Clip(clip.name, clip.fps, clip.n_frames, tracks, clip.skeleton)
     return cut(part, detector.view_settings, detector.skeleton)[0]
-
-
-def _rows(index: WindowIndex, clip: Clip, places: Sequence[Place]) -> NDArray[np.int64]:
-    """Rows of the windows at these places in the index."""
-    ends = zip(index.track_id.tolist(), index.frame.tolist(), strict=True)
-    row_of = {where: row for row, where in enumerate(ends)}
-    for where in places:
-        if where not in row_of:
-            raise _missing(index, clip, where)
-    return np.array([row_of[where] for where in places], dtype=np.int64)
 
 
 def _missing(index: WindowIndex, clip: Clip, where: Place) -> DataError:
@@ -337,22 +303,16 @@ def _missing(index: WindowIndex, clip: Clip, where: Place) -> DataError:
 
 def _side_by_side(windows: Sequence[Explanation], peak: Explanation) -> list[Explanation]:
     """The windows that touch, up to the peak and beyond; those of a young person may not."""
-    at = next(n for n, window in enumerate(windows) if window is peak)
-    first, end = at, at + 1
-    while first > 0 and _touch(windows[first - 1], windows[first]):
+    first = next(n for n, window in enumerate(windows) if window is peak)
+    end = first + 1
+    # each window begins 1 frame after the one before, or 2 where frames are rounded
+    touch = [after.frames[0] - before.frames[-1] <= 2 for before, after in pairwise(windows)]
+    while first > 0 and touch[first - 1]:
         first -= 1
-    while end < len(windows) and _touch(windows[end - 1], windows[end]):
+    while end < len(windows) and touch[end - 1]:
         end += 1
     return [*windows[first:end]]
 
 
 def _touch(before: Explanation, after: Explanation) -> bool:
     return bool(after.frames[0] - before.frames[-1] <= 2)  # 1, or 2 where frames are rounded
-
-
-def _integer_rows(values: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, values.tolist()))
-
-
-def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    return values.round().astype(np.int64)

@@ -7,12 +7,12 @@ one; they sum to the score.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.codec import JsonObject
+from stepvad.codec import JsonObject, to_plain
 from stepvad.config import ViewKind
 from stepvad.detector import Detector
 from stepvad.explain.ghosts import NORMAL_RANGE, standardised
@@ -110,29 +110,12 @@ class Explanation:
 
     def as_dict(self) -> JsonObject:
         """Everything as plain values for JSON."""
-        several: JsonObject = {
-            "views": [asdict(view) for view in self.views],
-            "meanings": dict(self.meanings),
-        }
-        return {
-            "clip": self.clip,
-            "track": self.track,
-            "frames": self.frames.tolist(),
-            "joints": list(self.skeleton.joints),
-            "score": self.score,
-            "confidence": self.confidence,
-            "energy": self.energy,
-            "scales": [{"sigma": sigma, "weight": weight} for sigma, weight in self.scales.items()],
-            "base": self.base,
-            "contributions": self.contributions.tolist(),
-            "parts": [asdict(part) for part in self.parts],
-            "observed": self.observed.tolist(),
-            "ghost": self.ghost.tolist(),
-            "ghost_energy": self.ghost_energy,
-            "ghost_is_normal": self.ghost_is_normal,
-            "words": list(self.words),
-            **(several if self.views else {}),
-        }
+        names = ["clip", "track", "frames", "score", "confidence", "energy", "base", "parts"]
+        names += ["contributions", "observed", "ghost", "ghost_energy", "ghost_is_normal", "words"]
+        names += ["views", "meanings"] if self.views else []
+        scales = [{"sigma": sigma, "weight": weight} for sigma, weight in self.scales.items()]
+        shown = {name: getattr(self, name) for name in names}
+        return to_plain(shown | {"joints": self.skeleton.joints, "scales": scales})
 
 
 @dataclass(frozen=True, slots=True)

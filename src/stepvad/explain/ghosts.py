@@ -140,10 +140,16 @@ def _step(
 
 
 def _ways_of_parts(detector: Detector) -> list[NDArray[np.float32]]:
-    """Directions in PC-space, `(K, ways)`, of each part: one joint along one slow trajectory."""
-    if detector.config.view != "pose":
-        return _ways_of_numbers(detector)
+    """Directions in PC-space, `(K, ways)`, of each part, or of the numbers of each meaning.
+
+    One direction of a part is one of its joints along one slow trajectory.
+    """
     space, T, V = detector.model.space, detector.config.T, detector.skeleton.V
+    if detector.config.view != "pose":
+        shape, meanings = view_shape(detector.config, V), MEANINGS[detector.config.view]
+        by_number = numbers((space.W_K / space.scale).T.reshape(-1, *shape))  # (K, numbers)
+        ways = (by_number[:, which] for which in meanings.values())
+        return [np.ascontiguousarray(way, np.float32) for way in ways]
     # slow trajectories over the window as unit vectors, (T, courses): cosines of a DCT-II
     course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
     course /= np.linalg.norm(course, axis=0)
@@ -154,14 +160,6 @@ def _ways_of_parts(detector: Detector) -> list[NDArray[np.float32]]:
         np.ascontiguousarray(by_course[joints].reshape(-1, by_course.shape[3]).T, np.float32)
         for joints in parts_of(detector.skeleton).values()
     ]
-
-
-def _ways_of_numbers(detector: Detector) -> list[NDArray[np.float32]]:
-    """Directions in PC-space, `(K, ways)`, of the numbers of each meaning."""
-    space, shape = detector.model.space, view_shape(detector.config, detector.skeleton.V)
-    by_number = numbers((space.W_K / space.scale).T.reshape(-1, *shape))  # (K, numbers)
-    meanings = MEANINGS[detector.config.view].values()
-    return [np.ascontiguousarray(by_number[:, which], np.float32) for which in meanings]
 
 
 def _bone_lengths(windows: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float64]:

@@ -82,8 +82,11 @@ class Finding:
         if self.phrase:
             return self.phrase
         said = list(self.adjectives)
-        if self.speed is not None:
-            said.append(_speed_words(self.speed))
+        if self.speed is not None and self.speed < 1:
+            said.append("moving less than half as fast as normal")
+        elif self.speed is not None:
+            times = f"more than {MOST:g}" if self.speed > MOST else f"{self.speed:.2g}"
+            said.append(f"moving {times}x faster than normal")
         if not said:
             return f"unusual posture of the {self.subject}"
         *others, last = said
@@ -171,18 +174,23 @@ class ViewedNumbers:
 
     def motion(self, meaning: str) -> str:
         """A phrase for what is unusual about one meaning of the motion; a verb comes first."""
-        which = MEANINGS["motion"][meaning]
-        value, normal = (_amount(numbers, which) for numbers in (self.seen, self.normal))
+        # a number, or the length of a pair, here and in the nearest normal motion
+        which = [*MEANINGS["motion"][meaning]]
+        both = (self.seen[which], self.normal[which])
+        value, normal = (float(np.linalg.norm(v) if len(v) > 1 else v[0]) for v in both)
         usual = None if self.usual is None else self.usual[[*MEANINGS["motion"]].index(meaning)]
         more, than = _compared(value, normal, usual)
         match meaning:
             case "speed" if more:
                 fastest = normal if usual is None else float(usual[-1])
-                return _fast(value / fastest if fastest > 0 else np.inf, than)
+                times = value / fastest if fastest > 0 else np.inf
+                much = f"{times:.2g}x as fast as" if times >= CLEARLY else "faster than"
+                much = f"more than {MOST:g}x as fast as" if times > MOST else much
+                return f"crosses the picture {much} {than}"
             case "speed" if more is False:
                 return f"moves more slowly than {than}"
             case "speed":
-                return f"{_way(self.seen[list(which)])} as few people do"
+                return f"{_way(self.seen[which])} as few people do"
             case "growth" if more is not None:
                 return f"gets {'larger' if more else 'smaller'} in the picture faster than {than}"
             case "width" if more is not None:
@@ -193,7 +201,12 @@ class ViewedNumbers:
         """A phrase for one meaning of the place, which `leads` if it contributes most."""
         match meaning:
             case "size":
-                return _large(float(np.exp(self.seen[2] - self.normal[2])))
+                times = float(np.exp(self.seen[2] - self.normal[2]))
+                if times >= CLEARLY:
+                    return f"is {times:.2g}x as large as people are there"
+                if times <= 1 / CLEARLY:
+                    return f"is only {100 * times:.0f} % as large as people are there"
+                return "has an unusual size for the place"
             case "width":
                 wide = "wider" if self.seen[3] > self.normal[3] else "narrower"
                 return f"is {wide} for the height than people are there"
@@ -311,7 +324,11 @@ def _posture(observed: _View, ghost: _View, height: float) -> tuple[str, ...]:
             found.append("lying")
         elif tilt - normal >= LEANING:
             found.append("leaning over")
-        if "lying" not in found and _faces_away(observed, ghost, height):
+        # the left and the right shoulder have clearly swapped sides
+        both = [v.joint("left_shoulder") - v.joint("right_shoulder") for v in (observed, ghost)]
+        across, usual = (float(np.median(way[:, 0])) for way in both)
+        wide = min(abs(across), abs(usual)) >= ACROSS * height
+        if "lying" not in found and across * usual < 0 and wide:
             found.append("turned round")
     legs = observed.has("left_ankle", "right_ankle", "left_hip", "right_hip")
     if legs and "lying" not in found and _hips(observed) <= CROUCHED * _hips(ghost):
@@ -329,15 +346,6 @@ def _tilt(view: _View) -> float:
     """Median angle between the spine and upright, in degrees."""
     across, down = (view.middle("hip") - view.middle("shoulder")).T
     return float(np.median(np.degrees(np.arctan2(np.abs(across), down))))
-
-
-def _faces_away(observed: _View, ghost: _View, height: float) -> bool:
-    """Tell if the left and right shoulder have clearly swapped sides."""
-    across = [
-        float(np.median(view.joint("left_shoulder")[:, 0] - view.joint("right_shoulder")[:, 0]))
-        for view in (observed, ghost)
-    ]
-    return across[0] * across[1] < 0 and min(map(abs, across)) >= ACROSS * height
 
 
 def _hips(view: _View) -> float:
@@ -382,19 +390,6 @@ def _speed(
     return fast / normal if normal > 0 else float("inf")
 
 
-def _speed_words(speed: float) -> str:
-    if speed < 1:
-        return "moving less than half as fast as normal"
-    if speed > MOST:
-        return f"moving more than {MOST:g}x faster than normal"
-    return f"moving {speed:.2g}x faster than normal"
-
-
-def _amount(numbers: NDArray[np.float64], which: tuple[int, ...]) -> float:
-    """A number, or the length of a pair."""
-    return float(np.linalg.norm(numbers[list(which)]) if len(which) > 1 else numbers[which[0]])
-
-
 def _compared(
     value: float, normal: float, usual: NDArray[np.float64] | None
 ) -> tuple[bool | None, str]:
@@ -411,14 +406,6 @@ def _compared(
     return None, ""
 
 
-def _fast(times: float, than: str) -> str:
-    if times > MOST:
-        return f"crosses the picture more than {MOST:g}x as fast as {than}"
-    if times >= CLEARLY:
-        return f"crosses the picture {times:.2g}x as fast as {than}"
-    return f"crosses the picture faster than {than}"
-
-
 def _way(velocity: NDArray[np.float64]) -> str:
     """The direction of a person in the picture."""
     across, down = velocity.tolist()
@@ -427,11 +414,3 @@ def _way(velocity: NDArray[np.float64]) -> str:
     if abs(across) >= abs(down):
         return "goes to the right" if across > 0 else "goes to the left"
     return "goes down in the picture" if down > 0 else "goes up in the picture"
-
-
-def _large(times: float) -> str:
-    if times >= CLEARLY:
-        return f"is {times:.2g}x as large as people are there"
-    if times <= 1 / CLEARLY:
-        return f"is only {100 * times:.0f} % as large as people are there"
-    return "has an unusual size for the place"

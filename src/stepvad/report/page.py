@@ -20,7 +20,7 @@ from stepvad.detector import Detector
 from stepvad.events.rules import Event, Rules
 from stepvad.events.threshold import Threshold
 from stepvad.explain import Explanation
-from stepvad.explain.event import HEAT, ROOM, ExplainedPeak, Motion
+from stepvad.explain.event import HEAT, ROOM, ExplainedPeak, MotionFrames
 from stepvad.model.scoring import Scores
 from stepvad.report import plots, timeline
 from stepvad.report.timeline import Incident
@@ -257,8 +257,8 @@ def _said(explained: ExplainedPeak) -> list[str]:
 def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedClip) -> str:
     """Details of one explained event."""
     n, event = incident.number, incident.event
-    motion = explained.motion
-    frames = encode(motion.frames(reported.fps)).decode().replace("<", "\\u003c")
+    motion = explained.explanation(reported.fps).motion
+    frames = encode(motion).decode().replace("<", "\\u003c")
     says = "".join(f"<li>{words}</li>" for words in _words(explained, reported))
     times = event.peak / reported.rules.threshold
     label = f"skeleton of track {event.peak_track} around the peak of event {n}"
@@ -266,7 +266,7 @@ def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedCli
         f'<article class="event" id="event-{n}" aria-labelledby="title-{n}">'
         f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
         f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
-        f'<div class="motion" data-label="{label}">{strip(motion, reported.fps)}'
+        f'<div class="motion" data-label="{label}">{strip(motion)}'
         f'<script type="application/json">{frames}</script></div>\n'
         f'<div class="told"><ul class="words">{says}</ul>{_parts(explained.peak)}'
         f"<dl>{_list(_grounds(explained.peak, reported))}</dl></div></article>"
@@ -363,29 +363,32 @@ LARGEST_DOT = 0.055
 """Dot radius of the joint that contributes most, relative to the width of the view."""
 
 
-def strip(motion: Motion, fps: float) -> str:
+def strip(motion: MotionFrames) -> str:
     """Render a few frames side by side; works without scripts and in print."""
     # six frames, joints of the person and of the nearest normal motion, (6, 2V, 2)
     shown = np.unique(np.linspace(0, len(motion.observed) - 1, 6).round().astype(np.int64))
-    both = np.concatenate([motion.observed[shown], motion.ghost[shown]], axis=1)
+    joints = np.array([motion.observed, motion.ghost])[:, shown]  # (2, 6, 2V)
+    observed, ghost = joints.reshape(2, len(shown), -1, 2)
+    both = np.concatenate([observed, ghost], axis=1)
     low, high = both.min(axis=1), both.max(axis=1)
     size = max(int(ROOM * (high - low).max()), 1)
     corners = (low + high - size) // 2  # each frame centred on its own, all on one scale
     stills = [
-        f"<li>{_still(motion, at, corner, size)}<span>"
-        f"{clock((motion.first_frame + at) / fps, tenths=True)}</span></li>"
-        for at, corner in zip(shown.tolist(), corners, strict=True)
+        f"<li>{_still(motion, at, person - corner, normal - corner, size)}<span>"
+        f"{clock((motion.first + at) / motion.fps, tenths=True)}</span></li>"
+        for at, corner, person, normal in zip(shown.tolist(), corners, observed, ghost, strict=True)
     ]
     return f'<ol class="strip">{"".join(stills)}</ol>'
 
 
-def _still(motion: Motion, at: int, corner: NDArray[np.int64], size: int) -> str:
-    """Render one frame as a square of `size` from `corner`."""
-    observed, ghost = motion.observed[at] - corner, motion.ghost[at] - corner
+def _still(
+    motion: MotionFrames, at: int, observed: NDArray[np.int64], ghost: NDArray[np.int64], size: int
+) -> str:
+    """Render one frame as a square of `size`."""
     largest = LARGEST_DOT * size
     dots = [
         f'<circle cx="{x}" cy="{y}" r="{round(largest * (heat / HEAT) ** 0.5)}"/>'
-        for (x, y), heat in zip(observed.tolist(), motion.heat[at].tolist(), strict=True)
+        for (x, y), heat in zip(observed.tolist(), motion.heat[at], strict=True)
         if heat
     ]
     return (
@@ -396,7 +399,7 @@ def _still(motion: Motion, at: int, corner: NDArray[np.int64], size: int) -> str
     )
 
 
-def _path(motion: Motion, joints: NDArray[np.int64]) -> str:
+def _path(motion: MotionFrames, joints: NDArray[np.int64]) -> str:
     """Bones as one SVG path; joints if there are no bones."""
     if not motion.bones:
         return "".join(f"M{x} {y}h1" for x, y in joints.tolist())
