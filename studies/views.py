@@ -502,7 +502,7 @@ def _scorer(task: ViewTask, division: Division) -> tuple[Callable[[Clip], Scores
     """What scores a clip, and the names of the columns behind its scores."""
     fit, dataset = task.fit, division.dataset
     if fit.what == "trivial":
-        places = Places.of(dataset.train_clips(), fit.config.T)
+        places = Places.of_clips(dataset.train_clips(), fit.config.T)
         return partial(trivial_scores, config=fit.config, places=places), [*TITLES.values()]
     if fit.what != "views":
         experiment = Experiment(method=fit.what, config=fit.config)
@@ -529,7 +529,7 @@ def trivial_scores(clip: Clip, config: Config, places: Places | None) -> Scores:
     """The windows of a clip with a column for each of the trivial scores, none of them negative."""
     scores = comparison.without_scores(clip, config)
     windows = scores.windows
-    body = BodyWindows.of(clip, scores.T).at(scores)
+    body = BodyWindows.of_clip(clip, scores.T).at(scores)
     if body is None or places is None:
         raise DataError(
             f"clip {clip.name}: expected windows of {config.T} frames of normal footage, got none",

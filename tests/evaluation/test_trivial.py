@@ -39,25 +39,25 @@ def clip(*tracks: Track, name: str = "a", fps: float | None = 25.0) -> Clip:
 
 
 def test_speed_is_in_body_heights_a_second() -> None:
-    body = BodyWindows.of(clip(person(step=4.0)), T)
+    body = BodyWindows.of_clip(clip(person(step=4.0)), T)
     assert body.frame.tolist() == [*range(4, 20)]
     np.testing.assert_allclose(body.speed, 4 * 25 / 50, rtol=1e-5)
-    by_frame = BodyWindows.of(clip(person(step=4.0), fps=None), T)
+    by_frame = BodyWindows.of_clip(clip(person(step=4.0), fps=None), T)
     np.testing.assert_allclose(by_frame.speed, 4 / 50, rtol=1e-5)
 
 
 def test_speed_goes_from_the_first_frame_to_the_last() -> None:
     track = person()
     track.keypoints[1::2, :, 0] += 30  # to and fro
-    body = BodyWindows.of(clip(track), T)
+    body = BodyWindows.of_clip(clip(track), T)
     np.testing.assert_allclose(body.speed, 0, atol=1e-6)
-    np.testing.assert_allclose(BodyWindows.of(clip(track), 2).speed, 25 * 30 / 50, rtol=1e-5)
+    np.testing.assert_allclose(BodyWindows.of_clip(clip(track), 2).speed, 25 * 30 / 50, rtol=1e-5)
 
 
 def test_speed_is_relative_to_the_height_of_the_window() -> None:
     track = person(step=4.0)
     track.keypoints[:10] = 2 * track.keypoints[:10]
-    body = BodyWindows.of(clip(track), T)
+    body = BodyWindows.of_clip(clip(track), T)
     heights = [np.mean([100] * min(5, max(0, 10 - at)) + [50] * max(0, at - 5)) for at in range(16)]
     np.testing.assert_allclose(body.place[:, 2], np.log(heights), rtol=1e-5)
     np.testing.assert_allclose(body.speed[:6], 8 * 25 / 100, rtol=1e-5)
@@ -67,7 +67,7 @@ def test_speed_is_relative_to_the_height_of_the_window() -> None:
 
 
 def test_place_is_the_foot_and_the_log_of_the_height() -> None:
-    body = BodyWindows.of(clip(person(step=1.0, size=2)), T)
+    body = BodyWindows.of_clip(clip(person(step=1.0, size=2)), T)
     np.testing.assert_allclose(body.place[0], [102, 200, np.log(100)], rtol=1e-6)
     np.testing.assert_allclose(body.place[-1], [117, 200, np.log(100)], rtol=1e-6)
 
@@ -75,7 +75,7 @@ def test_place_is_the_foot_and_the_log_of_the_height() -> None:
 def test_missing_joints_do_not_count() -> None:
     track = person(step=4.0)
     track.keypoints[:, 0], track.confidence[:, 0] = 0, 0
-    body = BodyWindows.of(clip(track), T)
+    body = BodyWindows.of_clip(clip(track), T)
     np.testing.assert_allclose(body.speed, 4 * 25 / 10, rtol=1e-5)
     np.testing.assert_allclose(body.place[0], [108, 150, np.log(10)], rtol=1e-6)
 
@@ -84,16 +84,15 @@ def test_a_gap_is_filled_as_in_every_window() -> None:
     whole = person(step=4.0)
     kept = np.delete(np.arange(20), [8, 9])
     gap = Track(1, kept, whole.keypoints[kept], whole.confidence[kept])
-    np.testing.assert_allclose(
-        BodyWindows.of(clip(gap), T).speed, BodyWindows.of(clip(whole), T).speed, rtol=1e-5
-    )
+    with_gap, without_gap = (BodyWindows.of_clip(clip(one), T) for one in (gap, whole))
+    np.testing.assert_allclose(with_gap.speed, without_gap.speed, rtol=1e-5)
 
 
 def test_the_distance_is_that_to_the_nearest_place_in_deviations() -> None:
     train = [clip(person(start=(x, y), size=s)) for x, y, s in ((0, 0, 1), (60, 0, 1), (0, 80, 2))]
-    places = Places.of(train, T)
+    places = Places.of_clips(train, T)
     assert places is not None
-    known = np.concatenate([BodyWindows.of(one, T).place for one in train])
+    known = np.concatenate([BodyWindows.of_clip(one, T).place for one in train])
     np.testing.assert_allclose(places.scale, known.std(axis=0), rtol=1e-5)
     np.testing.assert_allclose(places.distances(known), 0, atol=1e-6)
     beside = known[:1] - places.scale * np.array([3, 0, 4], np.float32)
@@ -101,10 +100,10 @@ def test_the_distance_is_that_to_the_nearest_place_in_deviations() -> None:
 
 
 def test_where_nobody_walks_there_is_no_place() -> None:
-    assert Places.of([clip()], T) is None
-    still = Places.of([clip(person())], T)  # no spread at all
+    assert Places.of_clips([clip()], T) is None
+    still = Places.of_clips([clip(person())], T)  # no spread at all
     assert still is not None
-    apart = BodyWindows.of(clip(person(start=(103.0, 104.0))), T).place
+    apart = BodyWindows.of_clip(clip(person(start=(103.0, 104.0))), T).place
     np.testing.assert_allclose(still.distances(apart), 5, rtol=1e-5)
 
 
@@ -158,7 +157,7 @@ def test_windows_of_another_profile_are_found() -> None:
     dataset = street()
     config = Config(T=T, reference=Reference(drop_last_window=True))
     (scores, *_) = [one.scores for one in unscored(dataset, config)]
-    whole = BodyWindows.of(next(iter(dataset.test())), T)
+    whole = BodyWindows.of_clip(next(iter(dataset.test())), T)
     body = whole.at(scores)
     assert body is not None
     assert len(body.speed) == len(scores.windows) == len(whole.speed) - 1

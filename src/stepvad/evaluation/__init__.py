@@ -19,23 +19,13 @@ if TYPE_CHECKING:
     from stepvad.evaluation.protocol import Evaluation, ResultRow, Scorer, evaluate
     from stepvad.formats.labels import FrameLabels
 
-_HOME = {
-    "CustomDataset": "evaluation.custom",
-    "CustomMethod": "evaluation.custom",
-    "Dataset": "evaluation.datasets",
-    "Evaluation": "evaluation.protocol",
-    "FrameLabels": "formats.labels",
-    "Interval": "evaluation.metrics",
-    "MethodResult": "evaluation.comparison",
-    "ResultRow": "evaluation.protocol",
-    "Scorer": "evaluation.protocol",
-    "Spread": "evaluation.metrics",
-    "auroc": "evaluation.metrics",
-    "average_precision": "evaluation.metrics",
-    "compare": "evaluation.comparison",
-    "equal_error_rate": "evaluation.metrics",
-    "evaluate": "evaluation.protocol",
-    "open_dataset": "evaluation.datasets",
+_NAMES = {
+    "evaluation.comparison": ("MethodResult", "compare"),
+    "evaluation.custom": ("CustomDataset", "CustomMethod"),
+    "evaluation.datasets": ("Dataset", "open_dataset"),
+    "evaluation.metrics": ("Interval", "Spread", "auroc", "average_precision", "equal_error_rate"),
+    "evaluation.protocol": ("Evaluation", "ResultRow", "Scorer", "evaluate"),
+    "formats.labels": ("FrameLabels",),
 }
 
 __all__ = [
@@ -62,8 +52,9 @@ if not TYPE_CHECKING:  # a type checker sees the imports above, and no other nam
 
     def __getattr__(name: str) -> object:
         """Load a public name on first use: most need scipy, and some data sets much more."""
-        if name not in _HOME:
+        home = next((module for module, names in _NAMES.items() if name in names), None)
+        if home is None:
             raise AttributeError(f"module 'stepvad.evaluation' has no attribute {name!r}")
-        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
+        value = getattr(import_module(f"stepvad.{home}"), name)
         globals()[name] = value
         return value

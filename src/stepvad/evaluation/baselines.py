@@ -96,7 +96,7 @@ def method_of(fitted: Fitted) -> Method:
 
 
 def is_distance(method: Method) -> TypeGuard[DistanceMethod]:
-    """Whether a method is a distance in PC-space, with nothing to train."""
+    """True if a method is a distance in PC-space, with nothing to train."""
     return method in get_args(DistanceMethod)
 
 
@@ -225,6 +225,7 @@ class Neighbours:
 
     def __post_init__(self) -> None:
         """Prepare the products."""
+        # rows of whole blocks, about the mean of the points, (N', K)
         whole = -(-len(self.points) // BLOCK) * BLOCK
         centre = self.points.mean(axis=0, dtype=np.float64)
         rows = self.points[np.minimum(np.arange(whole), len(self.points) - 1)] - centre
@@ -244,12 +245,13 @@ class Neighbours:
         return np.concatenate([np.empty(0, np.float32), *parts])
 
     def _distances(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        # float32 says which blocks matter, float64 how far their points are
         possible = self._possible(queries - self._centre)
         near = [self._exact(q, blocks) for q, blocks in zip(queries, possible.T, strict=True)]
         return np.array(near, dtype=np.float32)
 
     def _possible(self, queries: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which blocks may hold one of the k points nearest to a centred query, `(blocks, n)`."""
+        """Mask of blocks that may hold one of the k points nearest to a query, `(blocks, n)`."""
         with_one = np.ones((queries.shape[1] + 1, len(queries)), np.float32)
         with_one[:-1] = queries.T
         least = np.concatenate(

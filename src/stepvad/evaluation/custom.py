@@ -68,7 +68,10 @@ class FittedMethod(Generic[State]):
             return given
         if isinstance(given, Mapping):
             return _of_tracks(given, clip, where)
-        return _of_frames(given, clip, where)
+        # one score per frame, as if one person were present in every frame
+        values, frames = _check_values(given, clip.n_frames, where), np.arange(clip.n_frames)
+        sure = np.ones(clip.n_frames, np.float32)
+        return _scores(clip, np.zeros_like(frames), frames, sure, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def opened(data: Dataset | CustomDataset | Path | str, *, split: Split = "full")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text has the form `package.module:name`."""
+    """True if a text has the form `package.module:name`."""
     return NAME.fullmatch(text) is not None
 
 
@@ -199,14 +202,6 @@ def _each(given: object, where: str) -> Iterable[Any]:
     return given
 
 
-def _of_frames(given: ArrayLike, clip: Clip, where: str) -> Scores:
-    """One score per frame, as if one person were present in every frame."""
-    values = _check_values(given, clip.n_frames, where)
-    frames = np.arange(clip.n_frames)
-    sure = np.ones(clip.n_frames, np.float32)
-    return _scores(clip, np.zeros_like(frames), frames, sure, values)
-
-
 def _of_tracks(given: Mapping[int, ArrayLike], clip: Clip, where: str) -> Scores:
     """One score per pose of each scored track."""
     tracks = {track.id: track for track in clip.tracks}
@@ -216,6 +211,7 @@ def _of_tracks(given: Mapping[int, ArrayLike], clip: Clip, where: str) -> Scores
             f"{where}: expected scores by track id, got track {unknown[0]!r}, which is not in it",
             hint="take the id of each track of clip.tracks",
         )
+    # a score per pose, one track after another
     chosen = [tracks[number] for number in given]
     parts = [
         _check_values(given[track.id], len(track), f"{where}, track {track.id}") for track in chosen

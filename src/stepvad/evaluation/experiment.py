@@ -69,7 +69,7 @@ class Experiment:
     One gives a cross-data-set experiment, several give joint training.
     """
     best_on_validation: bool = False
-    """Whether to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
+    """True to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
     views: tuple[ViewKind, ...] = ()
     """Views of a window to join; none is the paper's window.
 
@@ -242,6 +242,7 @@ class SampledScorer:
         return score_clip(clip, settings, skeleton, self._score_windows)
 
     def _score_windows(self, windows: Windows) -> WindowScores:
+        # scores of the sample, (n,), and linear interpolation for the windows between
         rows = sampled_rows(windows.track_id, windows.frame, self.every)
         some = self.detector.score_windows(windows.part(rows))
         between = np.interp(np.arange(len(windows)), rows, some.A) if len(rows) else some.A
@@ -262,6 +263,7 @@ def sampled_rows(
 
     So no score is interpolated from one person to another, or over a gap.
     """
+    # a run ends where the person changes or a frame is missing
     ends = (np.diff(track_id) != 0) | (np.diff(frame) != 1)
     kept = (frame % every == 0) | np.append(True, ends)[: len(frame)] | np.append(ends, True)
     return np.flatnonzero(kept[: len(frame)])

@@ -317,6 +317,7 @@ def _selections(
     clips: Sequence[ScoredClip], placement: Placement
 ) -> dict[Selection, NDArray[np.bool_]]:
     """Mask of each selection over the concatenated frames of all clips."""
+    # frames of all clips in a row, (n,): people with a score, and people at all
     n_scored = _joined(
         [trivial.people_scored(clip.scores, placement) for clip in clips], np.float32
     )

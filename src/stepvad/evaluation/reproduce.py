@@ -169,7 +169,7 @@ class ReproducedFigure:
 
     @property
     def verdict(self) -> str:
-        """Whether the paper's figure holds, or by how much ours differs."""
+        """`holds` or the difference between our figure and the paper's."""
         return "-" if self.figure is None else self.figure.verdict(self.ours.mean)
 
 
@@ -189,17 +189,25 @@ def reproduced_figures(
             for metric in PAPER_METRICS
         ]
         mine = runs[number :: len(aggregations)]
-        measured = [_measure(run, cells, splits[split]) for run in mine]
+        # the metrics of each run on the clips of the split, in percent
+        measured = []
+        for run in mine:
+            clips = [*_of_split(run.clips, splits[split])]
+            view = protocol.FrameView(placement, smoothed)
+            frames = protocol.frame_scores(clips, splits[split], view)
+            measured.append([100 * frames.measure(cell.metric) for cell in cells])
         for cell, values in zip(cells, zip(*measured, strict=True), strict=True):
+            # every printed figure of the cell in the tables compared, or None
             ours = over_seeds(values)
-            found += [ReproducedFigure(cell, ours, figure) for figure in _figures(cell)]
+            printed = [one for one in FIGURES.get(cell, ()) if one.table in COMPARED_TABLES]
+            found += [ReproducedFigure(cell, ours, figure) for figure in printed or [None]]
         report(Progress("measuring", done + 1, len(choices)))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a figure measures; the defaults are the paper's own set-up (Sec. 4.1).
+    """The subject of a figure; the defaults are the paper's own set-up (Sec. 4.1).
 
     Tables that do not name a protocol are online and smoothed, like Table 1. K does not apply to
     raw coordinates. `fit_on` names the data sets fitted on if they are not the one measured.
@@ -250,7 +258,7 @@ class Figure:
         return round(percent - self.value, 6)
 
     def holds(self, percent: float) -> bool:
-        """Whether another figure is within half a point, or within one deviation."""
+        """True if another figure is within half a point, or within one deviation."""
         return abs(self.difference(percent)) <= max(TOLERANCE, self.deviation or 0.0)
 
     def verdict(self, percent: float) -> str:
@@ -287,20 +295,8 @@ def _needed(name: PaperDataset, root: Path) -> Iterator[tuple[bool, str]]:
 
 
 def _holds(directory: Path) -> bool:
-    """Whether a directory exists and is not empty."""
+    """True if a directory exists and is not empty."""
     return directory.is_dir() and any(directory.iterdir())
-
-
-def _figures(cell: Cell) -> Sequence[Figure | None]:
-    """Every printed figure of a cell; a single None if there is none."""
-    return [figure for figure in FIGURES.get(cell, ()) if figure.table in COMPARED_TABLES] or [None]
-
-
-def _measure(run: ExperimentRun, cells: Sequence[Cell], dataset: Dataset) -> list[float]:
-    """The metrics of one run, in percent."""
-    view = protocol.FrameView(cells[0].placement, cells[0].smoothed)
-    frames = protocol.frame_scores([*_of_split(run.clips, dataset)], dataset, view)
-    return [100 * frames.measure(cell.metric) for cell in cells]
 
 
 def _of_split(clips: Sequence[ScoredClip], dataset: Dataset) -> Iterator[ScoredClip]:

@@ -82,7 +82,7 @@ class BodyWindows:
     place: NDArray[np.float32]
 
     @classmethod
-    def of(cls, clip: Clip, T: int) -> BodyWindows:
+    def of_clip(cls, clip: Clip, T: int) -> BodyWindows:
         """All windows of a clip; missing joints do not count."""
         runs = [
             run
@@ -100,10 +100,12 @@ class BodyWindows:
 
     @classmethod
     def _of_run(cls, run: Run, T: int, fps: float) -> BodyWindows:
-        low, high = run.keypoints.min(axis=1), run.keypoints.max(axis=1)  # (n, 2)
+        # the box of the body in each frame, (n, 2), its height, foot and centre
+        low, high = run.keypoints.min(axis=1), run.keypoints.max(axis=1)
         height = np.maximum(high[:, 1] - low[:, 1], LEAST_HEIGHT)
         foot = np.stack([(low[:, 0] + high[:, 0]) / 2, high[:, 1]], axis=1)
         centre = run.keypoints.mean(axis=1)
+        # the same over each window of T frames, by its last frame
         mean_height = sliding_window_view(height, T).mean(axis=1)
         moved = np.linalg.norm(centre[T - 1 :] - centre[: len(run) - T + 1], axis=1)
         place = sliding_window_view(foot, T, axis=0).mean(axis=2)
@@ -129,19 +131,20 @@ class BodyWindows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Where people are in training footage."""
+    """The places of people in training footage."""
 
     tree: KDTree
     scale: NDArray[np.float32]
     """Standard deviation of each coordinate in training footage, `(3,)`."""
 
     @classmethod
-    def of(cls, clips: Iterable[Clip], T: int) -> Places | None:
+    def of_clips(cls, clips: Iterable[Clip], T: int) -> Places | None:
         """The places of all windows of T frames; None if there is no window."""
-        parts = [BodyWindows.of(clip, T).place for clip in clips]
+        parts = [BodyWindows.of_clip(clip, T).place for clip in clips]
         places = np.concatenate([np.empty((0, 3), np.float32), *parts])
         if not len(places):
             return None
+        # coordinates in deviations, so that x, y and height count alike
         spread = places.std(axis=0)
         scale = np.where(spread > 0, spread, 1).astype(np.float32)
         kept = np.linspace(0, len(places) - 1, min(len(places), MAX_PLACES)).astype(np.int64)
@@ -161,32 +164,25 @@ def motions(
     They are of the last T frames of a window; None takes all. Scores of frames or single poses are
     not of windows, and get neither. Without training clips there is no `place`.
     """
-    places = _places(dataset, T or clips[0].T) if clips else None
-    pairs = zip(clips, dataset.test_clips(), strict=True)
-    return [_motion(clip, scores, places, T or scores.T) for scores, (clip, _) in pairs]
+    places = None
+    if clips and (span := T or clips[0].T) > 1:
+        try:
+            places = Places.of_clips(dataset.train_clips(), span)
+        except DataError as error:
+            logger.info("%s: no score by place alone: %s", dataset.name, error.problem)
+    found: list[dict[Motion, NDArray[np.float32]]] = []
+    for scores, (clip, _) in zip(clips, dataset.test_clips(), strict=True):
+        span = T or scores.T
+        body = BodyWindows.of_clip(clip, span).at(scores) if span > 1 else None
+        found.append({} if body is None else {"speed": body.speed})
+        if body is not None and places is not None:
+            found[-1]["place"] = places.distances(body.place)
+    return found
 
 
 def known(found: Sequence[Mapping[Motion, object]]) -> list[Trivial]:
     """The trivial scores that all clips have."""
     return [name for name in TITLES if name not in MOTION or all(name in one for one in found)]
-
-
-def _motion(
-    clip: Clip, scores: Scores, places: Places | None, T: int
-) -> dict[Motion, NDArray[np.float32]]:
-    body = BodyWindows.of(clip, T).at(scores) if T > 1 else None
-    if body is None:
-        return {}
-    found: dict[Motion, NDArray[np.float32]] = {"speed": body.speed}
-    return found if places is None else found | {"place": places.distances(body.place)}
-
-
-def _places(dataset: Dataset, T: int) -> Places | None:
-    try:
-        return Places.of(dataset.train_clips(), T) if T > 1 else None
-    except DataError as error:
-        logger.info("%s: no score by place alone: %s", dataset.name, error.problem)
-        return None
 
 
 def _keys(track: NDArray[np.int64], frame: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

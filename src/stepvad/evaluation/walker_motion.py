@@ -107,6 +107,7 @@ def move(
     reach = round(min(rng.uniform(1.0, 2.5) * FPS, 0.3 * len(segment)))
     speed, level = _act(rng, n, middle, reach, event)
     speed = moving_mean(speed, round(0.5 * FPS))
+    # the path: steps along a heading that wanders, through a point in view at the event, (n, 2)
     lying = level > 0 if event == "fall" else np.zeros(n, dtype=np.bool_)
     turn = drift(rng, n, 1, 20)[:, 0] * np.minimum(0.03 * np.abs(speed), 0.04) * ~lying
     heading = rng.uniform(0, 2 * np.pi) + np.cumsum(turn) - np.sum(turn[: middle + 1])
@@ -125,7 +126,7 @@ class Person:
     falls_toward: float
 
     @classmethod
-    def of(cls, rng: np.random.Generator) -> Person:
+    def random(cls, rng: np.random.Generator) -> Person:
         """A random person between 1.55 and 1.92 m."""
         return cls(rng.uniform(1.55, 1.92), rng.uniform(0, 2 * np.pi))
 
@@ -135,13 +136,15 @@ def world_joints(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
 
     The lowest joint is on the ground; a cyclist sits on a saddle above it.
     """
-    person = Person.of(rng)
+    person = Person.random(rng)
+    # joints about the hips, then on the ground or on the saddle, (n, 17, 3)
     body = person.height_m * _about_the_hips(posture_of(rng, motion))
     if motion.event == "cycle":
         body[..., 2] += SADDLE * person.height_m
     else:
         body[..., 2] -= body[..., 2].min(axis=1, keepdims=True) - ANKLE_M
     body = _topple(body, motion.level_of("fall"), toward=person.falls_toward)
+    # turned into the heading, and moved to where the person is
     cos, sin = np.cos(motion.heading)[:, None], np.sin(motion.heading)[:, None]
     ahead, left, up = np.moveaxis(body, -1, 0)
     x = motion.position[:, :1] + cos * ahead - sin * left
@@ -221,6 +224,7 @@ class GroundCamera:
     def project(self, points: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """Pixels `(…, 2)` of points `(…, 3)` in metres, z up, and pixels per metre there `(…)`."""
         x, y, below = points[..., 0], points[..., 1], self.height_m - points[..., 2]
+        # along the optical axis, and below it
         depth = np.maximum(y * np.cos(self.tilt) + below * np.sin(self.tilt), 0.1)
         down = below * np.cos(self.tilt) - y * np.sin(self.tilt)
         scale = self.focal_px / depth
@@ -276,7 +280,7 @@ def _about_the_hips(pose: Posture) -> Floats:
     brow = np.array([np.cos(0.1), 0, -np.sin(0.1)])
     found = {"nose": 0.40 * spine + 0.065 * brow}
     for number, (side, sign) in enumerate((("left", 1), ("right", -1))):
-        across = np.array([0, sign, 0])
+        across = np.array([0, sign, 0])  # from the spine to this side
         hip = np.tile(0.055 * across, (len(lean), 1))
         shoulder = TRUNK * spine + 0.115 * across
         thigh, arm = pose.thigh[:, number], pose.arm[:, number]
@@ -315,6 +319,7 @@ def _topple(body: Floats, fallen: Floats, *, toward: float) -> Floats:
     angle = np.radians(88) * fallen[:, None]
     direction = np.array([np.cos(toward), np.sin(toward)])
     along, up = body[..., :2] @ direction, body[..., 2]
+    # rotation in the plane of the fall; nothing sinks below the ground
     moved = along * np.cos(angle) + up * np.sin(angle) - along
     height = np.maximum(up * np.cos(angle) - along * np.sin(angle), 0.0) + 0.1 * np.sin(angle)
     return np.concatenate([body[..., :2] + moved[..., None] * direction, height[..., None]], axis=2)
@@ -400,6 +405,7 @@ def _reach(
     `target (…, 2)` is ahead of and above the root; the joint in between lies in front of the
     straight line (side 1, a knee) or behind it (-1, an elbow).
     """
+    # the law of cosines, in a triangle whose third side is the line to the target
     upper, lower = lengths
     distance = np.clip(np.linalg.norm(target, axis=-1), abs(upper - lower) + 1e-3, upper + lower)
     at_root = (upper**2 + distance**2 - lower**2) / (2 * upper * distance)

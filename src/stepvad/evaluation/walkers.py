@@ -57,7 +57,7 @@ def make(
     clips = partial(make_clips, seed=seed, seconds=seconds, people=people)
     return datasets.of_clips(
         f"walkers of seed {seed}",
-        train=lambda: sorted((clip for clip, _ in clips(train_clips)), key=_name),
+        train=lambda: sorted((clip for clip, _ in clips(train_clips)), key=lambda clip: clip.name),
         test=clips(test_clips, anomalies=True),
     )
 
@@ -129,10 +129,6 @@ def missed_frames(rng: np.random.Generator, confidence: Floats) -> NDArray[np.bo
     return rng.random(len(confidence)) < np.where(confidence.mean(axis=1) < 0.5, 0.1, 0.01)
 
 
-def _name(clip: Clip) -> str:
-    return clip.name
-
-
 def _make_clip(
     name: str,
     rng: np.random.Generator,
@@ -144,7 +140,10 @@ def _make_clip(
     """One clip in which the first person of each part performs `event`, if any."""
     tracks: list[Track] = []
     abnormal = np.zeros(n_frames, dtype=np.bool_)
-    for segment in _segments(n_frames):
+    # long clips are divided into parts, at least one
+    n_parts = max(round(n_frames / (SEGMENT_S * FPS)), 1)
+    edges = [n_frames * part // n_parts for part in range(n_parts + 1)]
+    for segment in (range(first, end) for first, end in pairwise(edges)):
         for person in range(rng.integers(1, people, endpoint=True) if people else 0):
             doing = event if person == 0 else None
             track, acting = _see(rng, camera, n_frames, segment, doing, len(tracks) + 1)
@@ -164,19 +163,14 @@ def _see(
     number: int,
 ) -> tuple[Track, NDArray[np.bool_]]:
     """One person as detected by the pose estimator, and the mask `(n,)` of abnormal frames."""
+    # the true motion, in pixels (n, 17, 2); who is mostly outside the picture is not seen
     motion = move(rng, camera, n_frames, segment, event)
     pixels, scale = camera.project(world_joints(rng, motion))
     inside = ((pixels >= 0) & (pixels < IMAGE_SIZE)).all(axis=-1).mean(axis=1) >= 0.6
     seen = motion.present & inside
+    # the estimator misses some poses, and errs where it is uncertain
     confidence = confidence_of(rng, motion)
     frames = np.flatnonzero(seen & ~missed_frames(rng, confidence))
     keypoints = pixels + keypoint_errors(rng, confidence, scale)
     track = Track(number, frames, np.round(keypoints[frames], 2), np.round(confidence[frames], 3))
     return track, motion.abnormal & seen
-
-
-def _segments(n_frames: int) -> list[range]:
-    """Divide the clip into parts of about `SEGMENT_S`, at least one."""
-    n_parts = max(round(n_frames / (SEGMENT_S * FPS)), 1)
-    edges = [n_frames * part // n_parts for part in range(n_parts + 1)]
-    return [range(first, end) for first, end in pairwise(edges)]
