@@ -200,7 +200,7 @@ def reproduced_figures(
             # every printed figure of the cell in the tables compared, or None
             ours = over_seeds(values)
             printed = [one for one in FIGURES.get(cell, ()) if one.table in COMPARED_TABLES]
-            found += [ReproducedFigure(cell, ours, figure) for figure in printed or [None]]
+            found += [ReproducedFigure(cell, ours, figure) for figure in printed or (None,)]
         report(Progress("measuring", done + 1, len(choices)))
     return found
 
