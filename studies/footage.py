@@ -19,7 +19,7 @@ from stepvad.errors import StepvadError
 from stepvad.files import replacing
 
 if TYPE_CHECKING:
-    from stepvad.site.intake.recordings import ExtractionSettings
+    from stepvad.video.recordings import ExtractionSettings
     from studies.chain.alerts import ClipResult
     from studies.chain.footageset import FootageSet
     from studies.chain.measure import ChainSettings, FoldResult, Summary

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stepvad.site.intake.recordings import FileSource
 from stepvad.video.extract import ALL_FRAMES, FrameRange, PartOrigin
+from stepvad.video.recordings import FileSource
 from stepvad.video.source import Frame, VideoFile
 
 

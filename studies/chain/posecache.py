@@ -8,7 +8,7 @@ from dataclasses import replace
 from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.formats import read_clip
 from stepvad.poses import Clip
-from stepvad.site.intake.recordings import ExtractionSettings, FileSource, extract_all
+from stepvad.video.recordings import ExtractionSettings, FileSource, extract_all
 from studies.chain.footageset import FootageClip
 from studies.chain.pieces import Piece, PieceSource
 

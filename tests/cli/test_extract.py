@@ -20,12 +20,12 @@ from stepvad.cli.extract import extract
 from stepvad.config import Config, PoseRuntime
 from stepvad.errors import silent
 from stepvad.formats import tracks
-from stepvad.site.intake.recordings import ExtractionSettings, extract_all, open_sources
 from stepvad.site.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17
 from stepvad.video.extract import MIN_CONFIDENCE, PART_FRAMES, ExtractionOptions, FrameRange
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.networks import choose_engine
+from stepvad.video.recordings import ExtractionSettings, extract_all, open_sources
 from stepvad.windows.runs import cut
 from stepvad.windows.views import ViewSettings
 from tests.conftest import Command

@@ -14,7 +14,7 @@ from stepvad.config import PoseDevice, PoseRuntime
 from stepvad.video import models as library
 
 if TYPE_CHECKING:
-    from stepvad.site.intake.recordings import ExtractionSettings, RecordingOutcome
+    from stepvad.video.recordings import ExtractionSettings, RecordingOutcome
 
 STATES = {True: "intact", False: "damaged", None: "-"}
 """State of a network's file in the cache."""
@@ -64,8 +64,8 @@ class NetworkOptions:
 
     def extraction(self, output: Path, duration_s: float | None = None) -> ExtractionSettings:
         """Settings of an extraction with these networks, which are downloaded if need be."""
-        from stepvad.site.intake.recordings import ExtractionSettings
         from stepvad.video.networks import choose_engine
+        from stepvad.video.recordings import ExtractionSettings
 
         return ExtractionSettings.of(
             output,
@@ -143,7 +143,7 @@ def extract(
     To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
-    from stepvad.site.intake import recordings
+    from stepvad.video import recordings
     from stepvad.video.extract import FrameRange
     from stepvad.video.source import PICTURE_RATE
     from stepvad.video.url import CameraTls

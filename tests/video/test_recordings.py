@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import StepvadError
-from stepvad.site.intake.recordings import CameraSource, FileSource, open_sources
 from stepvad.video.camera import Device
 from stepvad.video.extract import FrameRange
+from stepvad.video.recordings import CameraSource, FileSource, open_sources
 
 WHOLE = FrameRange()
 
