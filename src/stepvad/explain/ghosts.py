@@ -1,4 +1,8 @@
-"""The nearest normal motion, by descending the learned energy until it is normal (Sec. 3.1)."""
+"""The ghost: the nearest normal motion, in the PC-space of the energy (Sec. 3.1).
+
+A window is projected to π(x), descends the learned energy there until it is normal, and is
+reconstructed from its components (`explain/views.py`).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ COURSES = 2
 
 
 def nearest_normal(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The end of a descent from each point `(N, K)`; points already at the goal are unchanged.
+    """The end of a descent from each π(x) `(N, K)`; points already at the goal are unchanged.
 
     The descent first moves the one part of the body that lowers the energy most by itself, so an
     unusual arm is not corrected by moving the legs; then everything moves. In a view that is not a

@@ -49,7 +49,9 @@ class MarkFollower:
     def follow(self) -> None:
         """Apply the marks to all models if they have changed since the last call.
 
-        A model whose file of marks cannot be read now follows at the next call.
+        A background task calls this every few seconds; scoring takes the new limits from the queue,
+        and each camera uses its own once no event is open there. A model whose file of marks cannot
+        be read now follows at the next call.
         """
         marked = self._store.marked()
         if marked == self._seen:

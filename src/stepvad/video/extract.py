@@ -95,6 +95,7 @@ def extract_file(
     def progress(frame: Frame) -> None:
         options.report(Progress(video.camera, reader.decoded, max(total, 0)))
 
+    # the video is decoded from its beginning; only frames after the known ones reach the networks
     follower = _follower(parts, follow=options.follow)
     frames_per_s, _ = _run_networks(reader.after(known), estimator, parts, progress, follower)
     if stop.is_set():

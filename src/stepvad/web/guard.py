@@ -52,7 +52,11 @@ MOST_LOOKS = 4096
 
 
 class Guard:
-    """Middleware that passes same-origin requests of users with the role that the route needs."""
+    """Middleware that passes same-origin requests of users with the role that the route needs.
+
+    `RULES` below names the role of each route; `User.may` compares it with the user's. What a
+    request refuses later, because the settings forbid it, becomes 403 in `web/app.py`.
+    """
 
     def __init__(
         self,

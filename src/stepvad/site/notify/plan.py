@@ -182,7 +182,8 @@ class Scheduler:
         plan = self._current(plan, now, seen)
         left = self.rules.most_per_hour - len(plan.sent)
         if left <= 0 or self.rules.quiet.include(now):
-            # that an event is over is said at once or not at all
+            # quiet hours, or the hour's messages are spent: what is due waits, except that an event
+            # is over, which is said at once or not at all
             events = (replace(one, over_due=False) for one in plan.events)
             return replace(plan, events=tuple(one for one in events if not one.is_done)), None
         next_at = None
