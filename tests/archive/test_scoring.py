@@ -54,7 +54,7 @@ def in_memory_of(url: str, root: Path) -> Directory:
 def everything(url: str) -> dict[str, bytes]:
     place = Directory.at(url)
     return {
-        stored.name: place.read(stored.name) or b""
+        stored.name: place.read_small(stored.name) or b""
         for suffix in (".parquet", ".json")
         for stored in place.files(suffix)
     }
@@ -363,7 +363,7 @@ def test_the_manifest_tells_model_settings_and_inputs(
     poses: Path, model: Path, in_memory: str
 ) -> None:
     scoring.score(str(poses), in_memory, model)
-    found = json.loads(Directory.at(in_memory).read("manifest.json") or b"")
+    found = json.loads(Directory.at(in_memory).read_small("manifest.json") or b"")
     assert (found["model"], found["engine"], found["state"]) == (
         "model.safetensors",
         "onnxruntime",

@@ -184,7 +184,7 @@ def recorded(directory: Path, n_parts: int) -> None:
     """So many parts of one frame each."""
     with Parts(directory, ORIGIN) as parts:
         for number in range(n_parts):
-            parts.add(seen(number, number))
+            parts.append(seen(number, number))
             parts.flush()
 
 
@@ -211,7 +211,7 @@ def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
     with Parts(tmp_path, ORIGIN, is_camera=True) as parts:
         assert parts.latest is not None
         assert parts.latest.number == 2
-        parts.add(seen(4, 4))
+        parts.append(seen(4, 4))
     assert [frame.number for frame in Parts(tmp_path, ORIGIN, is_camera=True)] == [0, 2, 4]
     assert "000001.npz: damaged, its frames are left out; kept as 000001.npz.dam" in caplog.text
     parts.remove()
@@ -222,8 +222,8 @@ def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
 def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:
     nobody = seen(1, 0).people.select(np.array([], np.int64))
     with Parts(tmp_path, ORIGIN) as parts:
-        parts.add(seen(0, 3, epoch=2))
-        parts.add(FoundPeople(1, 2, None, 5.0, (64, 48), nobody))
+        parts.append(seen(0, 3, epoch=2))
+        parts.append(FoundPeople(1, 2, None, 5.0, (64, 48), nobody))
     first, second = Parts(tmp_path, ORIGIN)
     assert (first.number, first.epoch, first.pts, first.wall, first.size) == (
         *(0, 2, 0.0),
@@ -344,7 +344,7 @@ def test_what_a_killed_recording_kept_comes_before_the_next(tmp_path: Path) -> N
     clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
     with Parts(tmp_path / "parts", ORIGIN) as parts:
         for i in range(20):
-            parts.add(seen(i, i))
+            parts.append(seen(i, i))
     estimator = Counting(stop_at=10)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         result = extract_camera(

@@ -116,7 +116,7 @@ class ScoreFileWriter:
         self._waiting: list[ClipScores] = []
         self._n_waiting = 0
 
-    def add(self, scores: ClipScores) -> None:
+    def append(self, scores: ClipScores) -> None:
         """Add windows; those of a clip must be contiguous."""
         self._waiting.append(scores)
         self._n_waiting += len(scores.windows)

@@ -191,7 +191,7 @@ class ShardEntry:
 
 def read_manifest(place: Directory) -> Manifest | None:
     """Read the manifest of a place; None if it has none."""
-    text = place.read(MANIFEST_NAME)
+    text = place.read_small(MANIFEST_NAME)
     if text is None:
         return None
     try:
@@ -496,7 +496,7 @@ class _Done:
     counts: Repairs = field(default_factory=Repairs)
     flat: int = 0
 
-    def begin(self, clip: str, facts: ClipFacts | None) -> None:
+    def add_clip(self, clip: str, facts: ClipFacts | None) -> None:
         """Register a clip before its windows are scored."""
         if clip in self.clips:
             raise DataError(
@@ -522,7 +522,7 @@ def _score_file(
             tracks.check_new(clip, seen)
             facts = None if header is None else tracks.facts_of(clip, header)
             try:
-                done.begin(clip, facts)
+                done.add_clip(clip, facts)
                 # rows, checked, to runs of consecutive frames, to pieces of windows
                 rows = (rows for _, rows in several)
                 first = next(rows)
@@ -542,7 +542,7 @@ def _score_file(
         # clips that the header lists without poses
         for clip, facts in header.clips.items() if header else ():
             if clip not in seen:
-                done.begin(clip, facts)
+                done.add_clip(clip, facts)
 
 
 def _score_clip(
@@ -557,7 +557,7 @@ def _score_clip(
         done.counts += mended
         for windows in index.batches(BATCH):
             scores = detector.score_windows(windows)
-            writer.add(scorefile.ClipScores(clip, scores))
+            writer.append(scorefile.ClipScores(clip, scores))
             done.clips[clip].windows += len(scores)
             done.flat += int(windows.flat.sum())
 

@@ -94,7 +94,7 @@ class Directory:
         with opened as file:
             yield file
 
-    def read(self, name: str, *, most: int = SMALL) -> bytes | None:
+    def read_small(self, name: str, *, most: int = SMALL) -> bytes | None:
         """Read a small file; None if it does not exist, `DataError` if it is larger than `most`."""
         if not self.exists(name):
             return None

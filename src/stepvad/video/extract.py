@@ -311,7 +311,7 @@ class Parts:
         for file in self._files:
             yield from _decoded(_content(file))
 
-    def add(self, seen: FoundPeople) -> None:
+    def append(self, seen: FoundPeople) -> None:
         """Add a frame; a full part is flushed."""
         self._waiting.append(seen)
         self.latest = seen
@@ -478,7 +478,7 @@ def _run_networks(
         (people,) = detect_and_recover(estimator, [frame.image], [last])
         if follower is not None:
             follower.update(moment, people)
-        parts.add(
+        parts.append(
             FoundPeople(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people)
         )
         n_frames, lag_s = n_frames + 1, frame.age_s

@@ -23,13 +23,12 @@ from stepvad.model.engines import (
     openvino_graph,
     usable,
 )
+from stepvad.video.models import YOLOX_COLUMNS
 from stepvad.video.source import Image, opencv
 
 NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """Input and output format of a network: two kinds of person detector, two of pose network."""
 AnyArray = np.ndarray[Any, np.dtype[Any]]
-YOLOX_COLUMNS = 6
-"""Columns of a simplified YOLOX: x, y, w, h, objectness and the class *person*."""
 CROPS = (8, 4, 2, 1)
 """Pictures in a call: more gain nothing, and an engine may compile a graph for every number."""
 SINGLY = (1,)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from stepvad.video.networks import YOLOX_COLUMNS
+from stepvad.video.models import YOLOX_COLUMNS
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def clean_yolox(graph: Rewriting) -> onnx.ModelProto:
             raise UnknownGraphError(f"expected operators for any size, got {node.op_type}")
     # six rows for each cell, and pictures as they are in front of the first convolution
     flat = [_only_person(graph, head) for head in heads]
-    rows = graph.add("Transpose", graph.add("Concat", *flat, axis=2), perm=[0, 2, 1])
+    rows = graph.add_node("Transpose", graph.add_node("Concat", *flat, axis=2), perm=[0, 2, 1])
     first.input[0] = _pictures_in(graph)
     weights = graph.value(first.input[1])
     first.input[1] = graph.constant(weights[:, ::-1])  # of RGB in place of BGR
@@ -88,8 +88,8 @@ def _only_person(graph: Rewriting, head: onnx.NodeProto) -> str:
     conv = graph.maker(graph.maker(classes, "Sigmoid").input[0], "Conv")
     weights, bias = (graph.value(name) for name in expect(conv.input, 3)[1:])
     conv.input[1:] = [graph.constant(weights[:1]), graph.constant(bias[:1])]
-    joined = graph.add("Concat", box, objectness, classes, axis=1)
-    return graph.add("Reshape", joined, graph.constant([0, YOLOX_COLUMNS, -1]))
+    joined = graph.add_node("Concat", box, objectness, classes, axis=1)
+    return graph.add_node("Reshape", joined, graph.constant([0, YOLOX_COLUMNS, -1]))
 
 
 def _fold_focus(graph: Rewriting) -> onnx.NodeProto:
@@ -119,7 +119,7 @@ def _fold_focus(graph: Rewriting) -> onnx.NodeProto:
         dy, dx = offsets[name]
         wide[:, :, dy::2, dx::2] = narrow[:, 3 * at : 3 * at + 3]
     inputs = [graph.input.name, graph.constant(wide), *conv.input[2:]]
-    first = graph.add("Conv", *inputs, kernel_shape=[6, 6], strides=[2, 2], pads=[2] * 4)
+    first = graph.add_node("Conv", *inputs, kernel_shape=[6, 6], strides=[2, 2], pads=[2] * 4)
     graph.replace(conv.output[0], first)
     return graph.maker(first, "Conv")
 
@@ -136,8 +136,8 @@ def _start(graph: Rewriting, node: onnx.NodeProto, axis: int) -> int:
 
 def _pictures_in(graph: Rewriting) -> str:
     """Pictures as floats with channels first."""
-    floats = graph.add("Cast", graph.input.name, to=TensorProto.FLOAT)
-    return graph.add("Transpose", floats, perm=TO_CHANNELS_FIRST)
+    floats = graph.add_node("Cast", graph.input.name, to=TensorProto.FLOAT)
+    return graph.add_node("Transpose", floats, perm=TO_CHANNELS_FIRST)
 
 
 def clean_movenet(graph: Rewriting) -> onnx.ModelProto:
@@ -165,7 +165,7 @@ def _normalise_channels_first(graph: Rewriting) -> None:
         raise UnknownGraphError("expected channels last")
     fed = _pictures_in(graph)
     for operator, values in steps:
-        fed = graph.add(operator, fed, graph.constant(values))
+        fed = graph.add_node(operator, fed, graph.constant(values))
     graph.replace(node.output[0], fed)
 
 
@@ -251,58 +251,60 @@ def read_tail(graph: Rewriting) -> Tail:
 def add_tail(graph: Rewriting, tail: Tail) -> str:
     """Joints `(N, 1, 17, 3)` as y, x and confidence, from the maps of N people."""
     width = tail.weights.shape[1]
-    centre = graph.add("Mul", graph.add("Sigmoid", tail.centre), graph.constant(tail.weights))
+    centre = graph.add_node(
+        "Mul", graph.add_node("Sigmoid", tail.centre), graph.constant(tail.weights)
+    )
     # the cell of each person's middle, and where the regression expects the joints from there
     middle = _highest(graph, _cells(graph, centre, 1))  # (N, 1, 1)
-    every = graph.add("Expand", middle, graph.constant([1, 2 * JOINTS, 1]))
+    every = graph.add_node("Expand", middle, graph.constant([1, 2 * JOINTS, 1]))
     regression = _cells(graph, tail.regression, 2 * JOINTS)
-    moved = graph.add("GatherElements", regression, every, axis=2)
-    moved = graph.add("Reshape", moved, graph.constant([0, JOINTS, 2]))
-    expected = graph.add("Add", _place(graph, middle, width), moved)  # (N, 17, 2)
+    moved = graph.add_node("GatherElements", regression, every, axis=2)
+    moved = graph.add_node("Reshape", moved, graph.constant([0, JOINTS, 2]))
+    expected = graph.add_node("Add", _place(graph, middle, width), moved)  # (N, 17, 2)
     # the cell of each joint: hot, and near where it is expected
-    heat = graph.add("Sigmoid", _cells(graph, tail.heat, JOINTS))
-    near = graph.add("Div", heat, _distance(graph, expected, tail))
+    heat = graph.add_node("Sigmoid", _cells(graph, tail.heat, JOINTS))
+    near = graph.add_node("Div", heat, _distance(graph, expected, tail))
     best = _highest(graph, near)  # (N, 17, 1)
-    confidence = graph.add("GatherElements", heat, best, axis=2)
+    confidence = graph.add_node("GatherElements", heat, best, axis=2)
     # the offset within that cell, y and x
-    within = graph.add("Reshape", tail.offset, graph.constant([0, JOINTS, 2, -1]))
-    both = graph.add("Unsqueeze", best, graph.constant([2]))
-    both = graph.add("Expand", both, graph.constant([1, JOINTS, 2, 1]))
-    within = graph.add("GatherElements", within, both, axis=3)
-    within = graph.add("Reshape", within, graph.constant([0, JOINTS, 2]))
-    places = graph.add("Add", _place(graph, best, width), within)
-    places = graph.add("Mul", places, graph.constant(tail.scale))
-    joints = graph.add("Concat", places, confidence, axis=2)
-    return graph.add("Unsqueeze", joints, graph.constant([1]))
+    within = graph.add_node("Reshape", tail.offset, graph.constant([0, JOINTS, 2, -1]))
+    both = graph.add_node("Unsqueeze", best, graph.constant([2]))
+    both = graph.add_node("Expand", both, graph.constant([1, JOINTS, 2, 1]))
+    within = graph.add_node("GatherElements", within, both, axis=3)
+    within = graph.add_node("Reshape", within, graph.constant([0, JOINTS, 2]))
+    places = graph.add_node("Add", _place(graph, best, width), within)
+    places = graph.add_node("Mul", places, graph.constant(tail.scale))
+    joints = graph.add_node("Concat", places, confidence, axis=2)
+    return graph.add_node("Unsqueeze", joints, graph.constant([1]))
 
 
 def _cells(graph: Rewriting, maps: str, channels: int) -> str:
     """Maps `(N, C, H, W)` as rows of cells `(N, C, H W)`."""
-    return graph.add("Reshape", maps, graph.constant([0, channels, -1]))
+    return graph.add_node("Reshape", maps, graph.constant([0, channels, -1]))
 
 
 def _highest(graph: Rewriting, cells: str) -> str:
-    return graph.add("ArgMax", cells, axis=2, keepdims=1)
+    return graph.add_node("ArgMax", cells, axis=2, keepdims=1)
 
 
 def _place(graph: Rewriting, cell: str, width: int) -> str:
     """Row and column `(N, C, 2)` of cells `(N, C, 1)`."""
     side = graph.constant(np.array(width, np.int64))
-    row = graph.add("Div", cell, side)
-    column = graph.add("Sub", cell, graph.add("Mul", row, side))
-    return graph.add("Cast", graph.add("Concat", row, column, axis=2), to=1)
+    row = graph.add_node("Div", cell, side)
+    column = graph.add_node("Sub", cell, graph.add_node("Mul", row, side))
+    return graph.add_node("Cast", graph.add_node("Concat", row, column, axis=2), to=1)
 
 
 def _distance(graph: Rewriting, expected: str, tail: Tail) -> str:
     """Softened distance of every cell from where a joint is expected, `(N, 17, H W)`."""
     parts = graph.constant(np.array([1, 1], np.int64))
-    row = graph.add("Split", expected, parts, axis=2, results=2)
+    row = graph.add_node("Split", expected, parts, axis=2, results=2)
     squares = []
     for name, places in ((row, tail.rows), (f"{row}_1", tail.columns)):
-        away = graph.add("Sub", graph.constant(places.reshape(-1)), name)
-        squares.append(graph.add("Mul", away, away))
-    distance = graph.add("Sqrt", graph.add("Add", *squares))
-    return graph.add("Add", distance, graph.constant(tail.softening))
+        away = graph.add_node("Sub", graph.constant(places.reshape(-1)), name)
+        squares.append(graph.add_node("Mul", away, away))
+    distance = graph.add_node("Sqrt", graph.add_node("Add", *squares))
+    return graph.add_node("Add", distance, graph.constant(tail.softening))
 
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
@@ -358,7 +360,7 @@ class Rewriting:
         self.constants[name] = np.asarray(array, order="C")
         return name
 
-    def add(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
+    def add_node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
         """Append a node, and return the name of its first result; others end in `_1`, `_2`."""
         self._made += 1
         name = f"clean_{self._made}"
