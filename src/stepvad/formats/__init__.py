@@ -135,12 +135,7 @@ def clip_files(path: str | Path, *, format: str = "auto") -> list[Path]:
         return [path]
     # files by their suffix, and directories by what they hold
     suffixes = _file_suffixes(rows)
-    found = children(path, suffixes=suffixes) if suffixes else []
-    if by_directory:
-        try:
-            found = sorted([*found, *filter(is_clip, path.iterdir())])
-        except OSError as error:
-            raise unreadable(path, error) from error
+    found = sorted([*children(path, suffixes=suffixes), *filter(is_clip, path.iterdir())])
     if not found:
         ends = suffixes or by_directory[0].suffixes
         raise DataError(

@@ -188,28 +188,28 @@ def _scores(
     part = windows.part(np.flatnonzero(own))
     # the clip's length and T: from the metadata, or from its last window
     if facts is not None:
-        told = facts.get(name)
+        stated = facts.get(name)
     elif T is None:
         raise DataError(
             "expected a table with stepvad metadata, or T, got neither",
             hint="give T, the frames of a window: the model's config.T",
         )
     else:
-        told = _Facts(int(part.frame.max()) + 1, T, 0, Repairs())
-    if told is None or (
-        len(part) and not 0 <= part.frame.min() <= part.frame.max() < told.n_frames
+        stated = _Facts(int(part.frame.max()) + 1, T, 0, Repairs())
+    if stated is None or (
+        len(part) and not 0 <= part.frame.min() <= part.frame.max() < stated.n_frames
     ):
         raise DataError(
             f"clip {name!r}: expected a clip and frames listed in the table's metadata, got others",
             hint="leave the metadata out, and give T",
         )
-    wrong = part.lacking[(part.lacking < 0) | (part.lacking >= told.T)]
+    wrong = part.lacking[(part.lacking < 0) | (part.lacking >= stated.T)]
     if len(wrong):
         raise DataError(
-            f"clip {name!r}: expected windows that lack 0 to {told.T - 1} frames, got {wrong[0]}",
+            f"clip {name!r}: expected windows that lack 0 to {stated.T - 1} frames, got {wrong[0]}",
             hint=f"leave the column {LACKING} out",
         )
-    return Scores(name, told.n_frames, told.T, part, told.counts, told.flat_windows)
+    return Scores(name, stated.n_frames, stated.T, part, stated.counts, stated.flat_windows)
 
 
 def _windows(table: Any, pyarrow: Any) -> WindowScores:
@@ -257,9 +257,8 @@ def _check_columns(schema: Any, types: Any) -> None:
     """Reject a table unless it has each score column exactly once, with a suitable type."""
     kinds: dict[str, tracks.ColumnType] = {"clip": ("text", tracks.is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", tracks.is_whole))
-    kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
-    if SEEN in schema.names:
-        kinds[SEEN] = ("numbers", _is_number)
+    optional = [SEEN] if SEEN in schema.names else []
+    kinds |= dict.fromkeys(("confidence", "score", *optional), ("numbers", _is_number))
     if LACKING in schema.names:
         kinds[LACKING] = ("whole numbers", tracks.is_whole)
     tracks.check_kinds(schema, types, kinds)

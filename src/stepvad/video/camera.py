@@ -187,7 +187,11 @@ class Camera:
             # one connection, from the attempt until it is lost
             decoded = self._counts.decoded
             self._on_attempt()
-            reason = self._explained(self._session(log))
+            reason = self._session(log)
+            # frames that did not decode say more about a lost connection than its end does
+            undecoded = self._counts.skipped - self._skipped_before
+            if undecoded:
+                reason += f": {undecoded} did not decode, {UNDECODED}"
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
@@ -216,11 +220,6 @@ class Camera:
             return self.url.redact(getattr(error, "strerror", None) or str(error))
         finally:
             log.forward()
-
-    def _explained(self, reason: str) -> str:
-        """The reason for a lost connection, with the frames that did not decode before it."""
-        undecoded = self._counts.skipped - self._skipped_before
-        return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
 
     def _opened(self) -> Any:
         """Connect to a server that may receive the password, with read timeouts."""
