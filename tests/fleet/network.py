@@ -1,9 +1,15 @@
-"""Hosts on one machine: namespaces with addresses, cables to one switch, and plans of faults."""
+"""Hosts on one machine: namespaces with addresses, cables to one switch, and plans of faults.
+
+The switch runs in a process of its own:
+
+    python -m tests.fleet.network SEED FD...
+"""
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import heapq
 import json
 import os
 import random
@@ -12,12 +18,12 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from tests.fleet.switch import mac_of
 
 TUN = Path("/dev/net/tun")
 _TUNSETIFF, _TAP, _NO_HEADER = 0x400454CA, 0x0002, 0x1000
@@ -120,7 +126,7 @@ def network(names: Sequence[str], seed: int) -> Iterator[Network]:
             resolver = f"nameserver {_NAMESERVER}\noptions timeout:3 attempts:2\n"
             host.hosts_file.with_name("resolv.conf").write_text(resolver)
         switch = subprocess.Popen(
-            [sys.executable, "-m", "tests.fleet.switch", str(seed), *map(str, cables)],
+            [sys.executable, "-m", "tests.fleet.network", str(seed), *map(str, cables)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=cables,
@@ -298,3 +304,100 @@ def plan(roles: Roles, seed: int, seconds: float) -> list[Fault]:
             if left_s < 0:
                 return _until_the_end(found, left_s + rest_s + lasts_s)
             found.append(replace(fault, rest_s=rest_s, lasts_s=lasts_s))
+
+
+DELAY_S = 0.3
+LOSS = 0.05
+FRAME_BYTES = 65_536
+BURST = 64
+"""Most packets read of one host before the others have their turn."""
+VENDOR = b"\x02\x00\x00\x00\x00"
+Link = tuple[int, int]
+
+
+def mac_of(port: int) -> str:
+    """The hardware address that the host at a port must have."""
+    return ":".join(f"{part:02x}" for part in (*VENDOR, port))
+
+
+@dataclass(slots=True)
+class Switch:
+    """Passes packets between ports; each direction of a link has its own state."""
+
+    cables: Sequence[int]
+    random: random.Random
+    cut: frozenset[Link] = frozenset()
+    slow: frozenset[Link] = frozenset()
+    counts: Counter[str] = field(default_factory=Counter)
+    _later: list[tuple[float, int, int, bytes]] = field(default_factory=list)
+
+    def take(self, source: int, packet: bytes) -> None:
+        """Pass a packet on to the port of its address, or to all."""
+        for target in self._targets(source, packet):
+            link = (source, target)
+            if link in self.cut or (link in self.slow and self.random.random() < LOSS):
+                self.counts["dropped"] += 1
+            elif link in self.slow:
+                self.counts["delayed"] += 1
+                order = self.counts["delayed"]
+                heapq.heappush(self._later, (time.monotonic() + DELAY_S, order, target, packet))
+            else:
+                self._send(target, packet)
+
+    def send_due(self) -> float | None:
+        """Send what waited long enough; seconds until the next packet is due."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            _, _, target, packet = heapq.heappop(self._later)
+            self._send(target, packet)
+        return max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
+
+    def _targets(self, source: int, packet: bytes) -> Iterable[int]:
+        if packet[0] & 1:  # to all
+            return (port for port in range(len(self.cables)) if port != source)
+        port = packet[5]
+        return (port,) if packet[:5] == VENDOR and port < len(self.cables) else ()
+
+    def _send(self, target: int, packet: bytes) -> None:
+        try:
+            os.write(self.cables[target], packet)
+            self.counts["passed"] += 1
+        except OSError:  # the host is not up
+            self.counts["dropped"] += 1
+
+
+def serve(switch: Switch) -> None:
+    """Pass packets until stdin ends."""
+    poll = select.epoll()
+    ports = {cable: port for port, cable in enumerate(switch.cables)}
+    for cable in (*switch.cables, 0):
+        poll.register(cable, select.EPOLLIN)
+    commands = b""
+    while True:
+        wait_s = switch.send_due()
+        for cable, _ in poll.poll(wait_s):
+            if cable == 0:
+                more = os.read(0, FRAME_BYTES)
+                if not more:
+                    return
+                *lines, commands = (commands + more).split(b"\n")
+                for line in lines:
+                    _obey(switch, line)
+                continue
+            for _ in range(BURST):
+                try:
+                    packet = os.read(cable, FRAME_BYTES)
+                except OSError:  # none for now
+                    break
+                switch.take(ports[cable], packet)
+
+
+def _obey(switch: Switch, line: bytes) -> None:
+    links = json.loads(line)
+    switch.cut = frozenset((a, b) for a, b in links["cut"])
+    switch.slow = frozenset((a, b) for a, b in links["slow"])
+    os.write(1, json.dumps(switch.counts).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    seed, *cables = map(int, sys.argv[1:])
+    serve(Switch(cables, random.Random(seed)))

@@ -16,9 +16,18 @@ import pytest
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID
 from stepvad.fleet.worker.outgoing import WORKER
-from tests.fleet.network import END_S, Network, Roles, both_ways, missing, network, plan
+from tests.fleet.network import (
+    END_S,
+    Network,
+    Roles,
+    Switch,
+    both_ways,
+    mac_of,
+    missing,
+    network,
+    plan,
+)
 from tests.fleet.results import Acknowledged, forgotten, lost, of_others, twice
-from tests.fleet.switch import Switch, mac_of
 
 ROOT = Path(__file__).parents[2]
 NO_HOSTS = missing()
