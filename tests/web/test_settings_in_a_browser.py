@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,9 +95,15 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
         assert running.stop() == 0, log.read_text()
 
 
+def answers(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture
 def page(mill: Mill, chromium: Browser) -> Iterator[Page]:
-    """A browser on the settings page of the mill."""
+    """A browser on the settings page of the mill, which may still be starting again."""
+    wait_until(lambda: answers(mill.port), 60)
     with new_page(chromium) as page:
         log_in(page, mill.url, TOKEN)
         open_settings(page, mill)
