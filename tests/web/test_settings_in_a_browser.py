@@ -90,7 +90,7 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
     mill = Mill(tmp_path_factory.mktemp("site"))
     with Running(mill.file) as running:
         log = running.log
-        wait_until(lambda: "is watching" in log.read_text(), 60)
+        wait_until(lambda: "is watching" in log.read_text(), 120)
         yield mill
         assert running.stop() == 0, log.read_text()
 
@@ -103,7 +103,7 @@ def answers(port: int) -> bool:
 @pytest.fixture
 def page(mill: Mill, chromium: Browser) -> Iterator[Page]:
     """A browser on the settings page of the mill, which may still be starting again."""
-    wait_until(lambda: answers(mill.port), 60)
+    wait_until(lambda: answers(mill.port), 120)
     with new_page(chromium) as page:
         log_in(page, mill.url, TOKEN)
         open_settings(page, mill)
