@@ -12,6 +12,7 @@ from stepvad.explain.event import explain_highest
 from stepvad.windows.runs import cut
 
 PUBLIC = [
+    "Checkpoint",
     "Clip",
     "Compute",
     "Config",

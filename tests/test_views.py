@@ -13,7 +13,7 @@ import pytest
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
-from stepvad.config import Config
+from stepvad.config import Checkpoint, Config
 from stepvad.detector import NEW_PLACE, Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError
 from stepvad.evaluation.walkers import make_clips
@@ -238,7 +238,9 @@ def test_what_needs_one_view_of_the_pose_says_so(
     with pytest.raises(ConfigError, match="export: expected a model of one view"):
         several.export(tmp_path / "model.onnx")
     with pytest.raises(ConfigError, match="fit: expected one view for validation, checkpoints"):
-        Detector.fit(footage, [one.config for one in several.views], checkpoint=tmp_path / "x")
+        Detector.fit(
+            footage, [one.config for one in several.views], checkpoint=Checkpoint(tmp_path / "x")
+        )
     motion = Detector.fit(footage, replace(QUICK, view="motion"))
     assert motion.config.K == 4
     with pytest.raises(ConfigError, match="got motion"):

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.config import Compute, Config, Reference
+    from stepvad.config import Checkpoint, Compute, Config, Reference
     from stepvad.detector import Detector
     from stepvad.errors import (
         ConfigError,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __version__: str
 
 _HOME = {
+    "Checkpoint": "config",
     "Clip": "poses",
     "Compute": "config",
     "Config": "config",
@@ -72,6 +73,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Checkpoint",
     "Clip",
     "Compute",
     "Config",

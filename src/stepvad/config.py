@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -269,6 +270,19 @@ class Compute:
         if self.precision not in get_args(Precision):
             expected = " or ".join(map(repr, get_args(Precision)))
             raise ConfigError(f"precision: expected {expected}, got {self.precision!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file that keeps the state of a training as it goes.
+
+    >>> Checkpoint(Path("model.checkpoint"), resume=True).resume
+    True
+    """
+
+    path: Path
+    resume: bool = False
+    """Go on from the state in the file, which must be of the same settings and clips."""
 
 
 KINDS: dict[str, tuple[type, ...]] = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Compute, Config, Runtime
+from stepvad.config import Checkpoint, Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
 from stepvad.model import modelfile
 from stepvad.model.engines import EngineNetwork, Weights, choose, fold
@@ -35,7 +35,6 @@ from stepvad.windows.views import ViewSettings, Windows, amounts, n_columns
 
 if TYPE_CHECKING:
     from stepvad.model.export import Parity
-    from stepvad.model.training import TrainingCheckpoint
 
 NEW_PLACE = -math.log(0.01)
 """Largest -log p of a place: one that nobody was at is as new as any other."""
@@ -107,8 +106,7 @@ class Detector:
         projection_clips: Iterable[Clip] | None = None,
         keep_best: Callable[[Detector], float] | None = None,
         report: Report = silent,
-        checkpoint: Path | str | None = None,
-        resume: bool = False,
+        checkpoint: Checkpoint | None = None,
         compute: Compute = Compute(),
     ) -> Detector:
         """Learn normal motion from clips that show nothing else.
@@ -118,8 +116,8 @@ class Detector:
         model never sees them. `keep_best` rates the detector after every epoch, with Ē_i and
         Var(E_i) of `RATED_WINDOWS` training windows, and the best one is returned, with those of
         all. `report` receives progress. `checkpoint` names a file to which the training state is
-        saved at intervals; `resume` continues from it, unless the `digest` of `keep_best`, where it
-        has one, is another. `compute` selects the device, precision and compilation of the
+        saved at intervals, and may resume from it, unless the `digest` of `keep_best`, where it has
+        one, is another. `compute` selects the device, precision and compilation of the
         training, and the runtime. Requires the train extra.
         """
         try:
@@ -147,11 +145,7 @@ class Detector:
         return fit.train(
             validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
             rated_by=keep_best.digest if isinstance(keep_best, Digested) else "",
-            checkpoint=(
-                None
-                if checkpoint is None
-                else training.TrainingCheckpoint(Path(checkpoint), resume)
-            ),
+            checkpoint=checkpoint,
         )
 
     @classmethod
@@ -334,7 +328,7 @@ class _Fit:
         *,
         validate: Callable[[Weights, int], float] | None = None,
         rated_by: str = "",
-        checkpoint: TrainingCheckpoint | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Detector:
         """Learn the energy model (Eq. 7), and its Ē_i and Var(E_i) over all training windows."""
         from stepvad.model import training

@@ -12,7 +12,7 @@ import pytest
 
 import stepvad
 from stepvad import Detector, executors
-from stepvad.config import Aggregation, Compute, Config, Runtime
+from stepvad.config import Aggregation, Checkpoint, Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError, ModelFileError, Progress, StepvadError
 from stepvad.evaluation import experiment as module
 from stepvad.evaluation import runs as sweeps
@@ -333,9 +333,13 @@ def test_a_fit_does_not_resume_on_other_validation_clips(
         for seed in (3, 4)
     )
     for resume in (False, True):
-        Detector.fit(walkers, config, keep_best=these, checkpoint=tmp_path / "c", resume=resume)
+        Detector.fit(
+            walkers, config, keep_best=these, checkpoint=Checkpoint(tmp_path / "c", resume)
+        )
     with pytest.raises(ModelFileError, match="the same validation clips, got another"):
-        Detector.fit(walkers, config, keep_best=others, checkpoint=tmp_path / "c", resume=True)
+        Detector.fit(
+            walkers, config, keep_best=others, checkpoint=Checkpoint(tmp_path / "c", resume=True)
+        )
 
 
 WIDE = replace(TINY, width=training.BFLOAT16_FROM)

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepvad.archive import scoring
 from stepvad.codec import encode
-from stepvad.config import Config
+from stepvad.config import Checkpoint, Config
 from stepvad.errors import silent
 from stepvad.evaluation import baselines
 from stepvad.events.calibration import calibrate_cameras, write_calibration
@@ -30,7 +30,7 @@ from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.formats import write_clip, write_clips
 from stepvad.model.scoring import WindowScores
-from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
+from stepvad.model.training import TrainingSet, train
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.intake import demo
@@ -91,7 +91,7 @@ def _models(directory: Path) -> None:
     (directory / "training checkpoint").mkdir()
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
     checkpoint = directory / "training checkpoint" / "a.safetensors"
-    train(points, config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    train(points, config, report=silent, checkpoint=Checkpoint(checkpoint))
     windows = WindowScores(
         np.zeros(40, np.int64),
         np.arange(40) * 40,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.config import Config, Projection, Reference
+from stepvad.config import Checkpoint, Config, Projection, Reference
 from stepvad.detector import Detector
 from stepvad.errors import DataError, ModelFileError, Progress
 from stepvad.formats.labels import FrameLabels
@@ -161,7 +161,10 @@ def test_a_checkpoint_of_other_projection_clips_is_not_resumed(
 ) -> None:
     config = replace(CONFIG, max_steps=None, epochs=2)
     Detector.fit(
-        walkers[:1], config, projection_clips=strange[:1], checkpoint=tmp_path / "checkpoint"
+        walkers[:1],
+        config,
+        projection_clips=strange[:1],
+        checkpoint=Checkpoint(tmp_path / "checkpoint"),
     )
     for other in (None, strange[1:2]):
         with pytest.raises(ModelFileError, match="checkpoint"):
@@ -169,15 +172,13 @@ def test_a_checkpoint_of_other_projection_clips_is_not_resumed(
                 walkers[:1],
                 config,
                 projection_clips=other,
-                checkpoint=tmp_path / "checkpoint",
-                resume=True,
+                checkpoint=Checkpoint(tmp_path / "checkpoint", resume=True),
             )
     Detector.fit(
         walkers[:1],
         config,
         projection_clips=strange[:1],
-        checkpoint=tmp_path / "checkpoint",
-        resume=True,
+        checkpoint=Checkpoint(tmp_path / "checkpoint", resume=True),
     )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from stepvad import __version__
-from stepvad.config import Config, Reference
+from stepvad.config import Checkpoint, Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, silent
 from stepvad.model import modelfile
@@ -39,7 +39,7 @@ from stepvad.model.modelfile import (
     write_tensors,
 )
 from stepvad.model.scoring import View
-from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
+from stepvad.model.training import TrainingSet, train
 from stepvad.poses import Clip, Track
 from stepvad.site.intake import demo
 from stepvad.skeletons import of_size
@@ -346,9 +346,9 @@ def test_a_model_is_no_checkpoint_and_a_checkpoint_no_model(
     with pytest.raises(
         ModelFileError, match="expected the checkpoint of a training, got another file"
     ):
-        Detector.fit([clip], CONFIG, checkpoint=model, resume=True)
+        Detector.fit([clip], CONFIG, checkpoint=Checkpoint(model, resume=True))
     checkpoint = tmp_path / "checkpoint"
-    Detector.fit([clip], CONFIG, checkpoint=checkpoint)
+    Detector.fit([clip], CONFIG, checkpoint=Checkpoint(checkpoint))
     with pytest.raises(ModelFileError):
         Detector.load(checkpoint)
 
@@ -373,20 +373,18 @@ SPOILT: dict[str, Callable[[Tensors, dict[str, Any]], object]] = {
 def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, fault: str) -> None:
     checkpoint = tmp_path / "checkpoint"
     config = replace(CONFIG, max_steps=None, epochs=2)
-    train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    train(points(), config, report=silent, checkpoint=Checkpoint(checkpoint))
     rewritten(checkpoint, checkpoint, SPOILT[fault])
     with pytest.raises(ModelFileError) as error:
-        train(
-            points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
-        )
+        train(points(), config, report=silent, checkpoint=Checkpoint(checkpoint, resume=True))
     assert error.value.hint
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     config = replace(CONFIG, max_steps=None, epochs=2)
-    train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
-    again = TrainingCheckpoint(checkpoint, resume=True)
+    train(points(), config, report=silent, checkpoint=Checkpoint(checkpoint))
+    again = Checkpoint(checkpoint, resume=True)
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
     with pytest.raises(ModelFileError, match="checkpoint: expected version 1, got 2"):
         train(points(), config, report=silent, checkpoint=again)

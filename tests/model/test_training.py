@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from stepvad import Detector
-from stepvad.config import Compute, Config, Method, Precision, Reference
+from stepvad.config import Checkpoint, Compute, Config, Method, Precision, Reference
 from stepvad.errors import ConfigError, ModelFileError, Progress, Report, StepvadError, silent
 from stepvad.evaluation.baselines import variant
 from stepvad.model import dsm, modelfile, training
@@ -27,7 +27,6 @@ from stepvad.model.energy import Energy
 from stepvad.model.engines import Weights
 from stepvad.model.training import (
     TrainingBatch,
-    TrainingCheckpoint,
     TrainingSet,
     TrainingState,
     ema_decay,
@@ -277,7 +276,7 @@ def fit(
     validate: Callable[[Weights, int], float] | None = None,
 ) -> tuple[Weights, int]:
     """Train on the same points."""
-    kept = TrainingCheckpoint(checkpoint, resume=resume) if checkpoint else None
+    kept = Checkpoint(checkpoint, resume=resume) if checkpoint else None
     return train(gaussian(digest=digest), config, report=report, validate=validate, checkpoint=kept)
 
 
@@ -335,7 +334,7 @@ def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
     assert error.value.hint == "name another file as the checkpoint"
 
 
-def rated_by(digest: str, checkpoint: TrainingCheckpoint, precision: Precision = "auto") -> None:
+def rated_by(digest: str, checkpoint: Checkpoint, precision: Precision = "auto") -> None:
     """A training that is rated by the clips of this digest."""
     train(
         gaussian(),
@@ -352,8 +351,8 @@ def test_a_checkpoint_of_other_validation_clips_or_of_another_precision_is_refus
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "c"
-    rated_by("these", TrainingCheckpoint(path))
-    again = TrainingCheckpoint(path, resume=True)
+    rated_by("these", Checkpoint(path))
+    again = Checkpoint(path, resume=True)
     rated_by("these", again)
     rated_by("these", again, "float32")  # what auto is at this width
     with pytest.raises(ModelFileError, match="the same validation clips, got another"):

@@ -13,7 +13,7 @@ from typer import Argument, Exit, Option, echo
 
 import stepvad
 from stepvad.cli import options, terminal
-from stepvad.config import Compute, Config, DistanceMethod, Method, ViewKind
+from stepvad.config import Checkpoint, Compute, Config, DistanceMethod, Method, ViewKind
 from stepvad.errors import Report, StepvadError
 
 if TYPE_CHECKING:
@@ -246,8 +246,7 @@ def _train(
                 config,
                 keep_best=rating,
                 report=report,
-                checkpoint=checkpoint,
-                resume=training.resume,
+                checkpoint=Checkpoint(checkpoint, training.resume),
                 compute=compute,
             )
     except KeyboardInterrupt:

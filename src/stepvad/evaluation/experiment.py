@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepvad
-from stepvad.config import Aggregation, Compute, Config, Method, Precision, ViewKind
+from stepvad.config import Aggregation, Checkpoint, Compute, Config, Method, Precision, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.evaluation import baselines
@@ -124,14 +124,15 @@ class Experiment:
         if self.views:
             clips = known = self._known_rate([*clips])
             checkpoint, config = None, own.per_view(self.views, known[0].rate())
+        # a training that was interrupted goes on from its file
+        kept = None if checkpoint is None else Checkpoint(checkpoint, resume=checkpoint.exists())
         chosen_on = dataset.validation_set() if self.best_on_validation else None
         return Detector.fit(
             clips,
             config,
             keep_best=None if chosen_on is None else validation_auroc(chosen_on),
             report=report,
-            checkpoint=checkpoint,
-            resume=checkpoint is not None and checkpoint.exists(),
+            checkpoint=kept,
             compute=compute,
         )
 

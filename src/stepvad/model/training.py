@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stepvad.codec import Count, Number, check_version, from_plain
-from stepvad.config import Compute, Config, ProductPrecision
+from stepvad.config import Checkpoint, Compute, Config, ProductPrecision
 from stepvad.errors import ConfigError, DataError, ModelFileError, Progress, Report, StepvadError
 from stepvad.model import dsm, modelfile
 from stepvad.model.dsm import Gradient, closed_form
@@ -106,15 +106,6 @@ class TrainingState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingCheckpoint:
-    """A file that keeps the state of a training as it goes."""
-
-    path: Path
-    resume: bool = False
-    """Whether to go on from there."""
-
-
 def train(
     data: TrainingSet,
     config: Config,
@@ -122,7 +113,7 @@ def train(
     report: Report,
     validate: Callable[[Weights, int], float] | None = None,
     rated_by: str = "",
-    checkpoint: TrainingCheckpoint | None = None,
+    checkpoint: Checkpoint | None = None,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """Return the averaged weights, at the end or at the best validation, and the epochs trained.
