@@ -171,7 +171,7 @@ def test_every_method_is_fitted_scored_and_described(
     scores = json.loads(stepvad("score", path, poses, "--json").out)[0]["windows"]["score"]
     np.testing.assert_array_equal(scores, fitted.score(read_clip(poses)).A)
     told = stepvad("inspect", path).out
-    for words in (*LINES[method], "of 4 clips, sha256 ", "format 1, sha256 "):
+    for words in (*LINES[method], "of 4 clips, sha256 ", "format 2, sha256 "):
         assert words in told
     for words in ("Energy ", "Noise ", "Training "):
         assert (words in told) == trained
