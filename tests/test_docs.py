@@ -11,6 +11,7 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -27,6 +28,7 @@ from stepvad import Clip, Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
 from stepvad.cli import app
 from stepvad.evaluation import baselines, walkers
+from stepvad.formats import FORMATS
 from stepvad.model.engines import weight_shapes
 from stepvad.model.modelfile import NETWORK, Origin, sha256
 from stepvad.model.scoring import Model, Surprise
@@ -397,6 +399,26 @@ OPTION = re.compile(r"--[a-z][a-z-]*")
 WORD = re.compile(r"[a-z][a-z-]*\Z")
 STEPVAD: Any = typer.main.get_command(app)
 ENDS = ("&&", ";", "|", ">", "#")
+
+
+def test_the_first_change_of_a_contributor_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^    ```python\n(.*?)^    ```", text, re.DOTALL | re.MULTILINE)
+    reader, row, tests = map(textwrap.dedent, blocks)
+    name, place = ast.literal_eval(f"{{{row}}}").popitem()
+    module = ModuleType(place.partition(":")[0])
+    exec(compile(reader, "csv_poses.py", "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(FORMATS, name, place)
+    written: dict[str, Any] = {}
+    exec(compile(tests, "test_csv_poses.py", "exec"), written)
+    named = [name for name in written if name.startswith("test_")]
+    assert len(named) == 2
+    for test in named:
+        (directory := tmp_path / test).mkdir()
+        written[test](directory)
 
 
 def commands(program: str) -> Iterator[tuple[str, list[str]]]:
