@@ -138,9 +138,9 @@ def test_both_engines_and_every_run_find_the_same_tracks(data_dir: Path, tmp_pat
     first = open_sources([str(video)], None, frames=FrameRange(0, 16), duration_s=None)
     engines: dict[str, PoseRuntime] = {"a": "onnxruntime", "b": "onnxruntime", "c": "openvino"}
     for name, engine in engines.items():
-        settings = ExtractionSettings.of(
+        settings = ExtractionSettings.with_networks(
             tmp_path / name,
-            *(str(models / file) for file in ("yolox_nano.onnx", "movenet-lightning.onnx")),
+            (str(models / "yolox_nano.onnx"), str(models / "movenet-lightning.onnx")),
             engine=choose_engine(engine, "float32"),
             min_confidence=MIN_CONFIDENCE,
             duration_s=None,

@@ -67,10 +67,9 @@ class NetworkOptions:
         from stepvad.video.networks import choose_engine
         from stepvad.video.recordings import ExtractionSettings
 
-        return ExtractionSettings.of(
+        return ExtractionSettings.with_networks(
             output,
-            self.detector,
-            self.pose,
+            (self.detector, self.pose),
             engine=choose_engine(self.engine, "auto", self.device),
             min_confidence=self.min_confidence,
             rate=self.rate,

@@ -118,11 +118,10 @@ class ExtractionSettings:
     stop: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def of(
+    def with_networks(
         cls,
         output: Path,
-        detector: str,
-        pose: str,
+        networks: tuple[str, str],
         *,
         engine: PoseEngine,
         min_confidence: float,
@@ -130,10 +129,13 @@ class ExtractionSettings:
         rate: float | None = None,
         duration_s: float | None,
     ) -> ExtractionSettings:
-        """The settings with the networks' files, fetched if need be, and their checksums."""
+        """The settings with the files of a detector and a pose network, and their checksums.
+
+        Files that are missing are downloaded.
+        """
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtraError("extract", "video")
-        files = model_file(detector), model_file(pose)
+        files = model_file(networks[0]), model_file(networks[1])
         origin: PartOrigin = {
             "detector": modelfile.sha256(files[0]),
             "pose": modelfile.sha256(files[1]),
