@@ -21,17 +21,17 @@ from stepvad.explain.event import EventExplanation
 from stepvad.formats import tracks
 from stepvad.poses import Pose
 from stepvad.site.accounts import Accounts
+from stepvad.site.intake.place_drawing import draw_place, drawing_bytes
 from stepvad.site.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
 from stepvad.site.intake.recent import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
 from stepvad.site.recorder import Recorder, Recording
-from stepvad.video.place_drawing import draw_place, drawing_bytes
 from stepvad.video.source import Image
 from tests.browser import CHROMIUM, complaints, log_in, new_page
+from tests.site.intake.test_place_drawing import people
 from tests.site.sites import Running, write_networks, write_site
 from tests.video.clips import write_images
 from tests.video.graphs import yolox_of_bright
 from tests.video.servers import SLOWER, free_port, wait_until
-from tests.video.test_place_drawing import people
 from tests.web.sites import (
     BEARER,
     EXPLANATION,

@@ -11,13 +11,12 @@ import typer
 from typer import Option
 
 from stepvad.cli.archive import archive
-from stepvad.cli.evaluate import evaluate, walkers
 from stepvad.cli.events import events
 from stepvad.cli.extract import extract, models
 from stepvad.cli.files import convert, export, inspect
 from stepvad.cli.fit import calibrate, fit
 from stepvad.cli.fleet import fleet
-from stepvad.cli.research import compare, reproduce
+from stepvad.cli.research import compare, evaluate, reproduce, walkers
 from stepvad.cli.score import explain, overlay, report, score
 from stepvad.cli.terminal import say, say_error
 from stepvad.cli.users import users

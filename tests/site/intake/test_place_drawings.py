@@ -21,11 +21,11 @@ from stepvad.site.intake.child_messages import (
     encode_people,
 )
 from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.intake.place_drawing import draw_place, drawing_bytes
 from stepvad.site.intake.place_drawings import PLACES, PlaceDrawings, to_png
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
-from stepvad.video.place_drawing import draw_place, drawing_bytes
-from tests.video.test_place_drawing import bits_of, people, room
+from tests.site.intake.test_place_drawing import bits_of, people, room
 
 SIZE = (960, 540)
 DRAWING = draw_place(room(), people(), 0.25)

@@ -17,8 +17,8 @@ from stepvad import codec
 from stepvad.codec import Count
 from stepvad.errors import DataError
 from stepvad.people import Boxes, LastPoses, People
+from stepvad.site.intake.place_drawing import drawing_bytes
 from stepvad.site.intake.status import CaptureState
-from stepvad.video.place_drawing import drawing_bytes
 from stepvad.video.source import MAX_PIXELS
 
 MOST_SIDE = 16384

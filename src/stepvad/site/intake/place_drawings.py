@@ -17,9 +17,9 @@ from stepvad.files import remove_leftovers, replacing
 from stepvad.people import People
 from stepvad.retries import Backoff
 from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.intake.place_drawing import drawing_bytes, drawing_size
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import SiteSettings
-from stepvad.video.place_drawing import drawing_bytes, drawing_size
 
 logger = logging.getLogger(__name__)
 

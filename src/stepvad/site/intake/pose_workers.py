@@ -27,6 +27,7 @@ from stepvad.site.intake.child_messages import (
 )
 from stepvad.site.intake.frame_buffers import map_images, place_images
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.site.intake.place_drawing import draw_place
 from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
@@ -35,7 +36,6 @@ from stepvad.site.stages import Repeats, repeated
 from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.following import detect_and_recover
 from stepvad.video.networks import choose_engine
-from stepvad.video.place_drawing import draw_place
 from stepvad.video.source import Image
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepvad.people import Boxes, People
-from stepvad.video.place_drawing import draw_place, drawing_bytes, drawing_size
+from stepvad.site.intake.place_drawing import draw_place, drawing_bytes, drawing_size
 from stepvad.video.source import Image
 
 
