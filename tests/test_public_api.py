@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import doctest
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stepvad
@@ -59,6 +62,32 @@ def test_every_public_name_is_there_with_words_on_it(name: str) -> None:
     assert getattr(stepvad, name).__doc__
 
 
+TRAINING = ("Checkpoint", "Detector")
+"""Names whose example fits a model."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in PUBLIC],
+)
+def test_every_public_name_has_an_example_that_runs(
+    name: str,
+    small_model: Detector,
+    walkers: list[Clip],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    thing = getattr(stepvad, name)
+    given = {"np": np, "detector": small_model, "clips": walkers, "clip": walkers[0]}
+    public = {name: getattr(stepvad, name) for name in PUBLIC}
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(thing, name, globs={"Path": Path} | public | given)
+    assert example.examples
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(example).failed == 0
+
+
 def test_public_objects_print_in_one_line(small_model: Detector, walkers: list[Clip]) -> None:
     clip, detector = walkers[0], small_model
     stream = Stream(detector)
@@ -101,11 +130,13 @@ RESEARCH = [
     "Dataset",
     "Evaluation",
     "FrameLabels",
+    "FrameView",
     "Interval",
     "MethodResult",
     "ResultRow",
     "Scorer",
     "Spread",
+    "Trials",
     "auroc",
     "average_precision",
     "compare",

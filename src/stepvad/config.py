@@ -44,7 +44,11 @@ VIEW_WIDTH, SMALL_WIDTH = 256, 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Variants of ablations and of the authors' code; the defaults are what the paper says."""
+    """Variants of ablations and of the authors' code; the defaults are what the paper says.
+
+    >>> Config(reference=Reference(whitening=0.0)).reference.whitening
+    0.0
+    """
 
     projection: Projection = "pca"
     """How a window is projected to π(x); `raw` uses its coordinates unchanged (MULDE)."""

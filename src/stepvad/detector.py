@@ -54,7 +54,13 @@ class Digested(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detector:
-    """A fitted model of normal motion, created by `fit` or `load`; threads may share it."""
+    """A fitted model of normal motion, created by `fit` or `load`; threads may share it.
+
+    >>> detector = Detector.fit(clips, Config(K=8, width=16, max_steps=10))
+    >>> detector.save("walk.safetensors")
+    >>> Detector.load("walk.safetensors").score(clip).frames.shape == (clip.n_frames,)
+    True
+    """
 
     views: tuple[View, ...]
     """The paper's one view, or several whose scores are joined; the first is the longest."""

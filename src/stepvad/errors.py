@@ -10,6 +10,9 @@ class StepvadError(Exception):
     """Base class of all errors that stepvad raises.
 
     `problem` states what was expected and what was found, `hint` the remedy.
+
+    >>> StepvadError("expected one clip, got none", hint="record one").hint
+    'record one'
     """
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
@@ -19,11 +22,21 @@ class StepvadError(Exception):
 
 
 class ConfigError(StepvadError):
-    """An invalid setting."""
+    """An invalid setting.
+
+    >>> Config(T=0)
+    Traceback (most recent call last):
+    stepvad.errors.ConfigError: T: expected at least 1, got 0
+    """
 
 
 class DataError(StepvadError):
-    """Malformed pose or label data."""
+    """Malformed pose or label data.
+
+    >>> read_clip("lobby.json")
+    Traceback (most recent call last):
+    stepvad.errors.DataError: lobby.json: expected a readable file, got: ...
+    """
 
     def located(self, where: str) -> DataError:
         """Return the same error, prefixed with its location."""
@@ -31,11 +44,20 @@ class DataError(StepvadError):
 
 
 class ModelFileError(StepvadError):
-    """A file that is not a usable model."""
+    """A file that is not a usable model.
+
+    >>> Detector.load("gone.safetensors")
+    Traceback (most recent call last):
+    stepvad.errors.ModelFileError: gone.safetensors: cannot be read: No such file or directory; ...
+    """
 
 
 class MissingExtraError(StepvadError):
-    """A feature whose optional dependency is not installed."""
+    """A feature whose optional dependency is not installed.
+
+    >>> MissingExtraError("watch", "live").hint
+    "pip install 'stepvad[live]'"
+    """
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(

@@ -30,6 +30,9 @@ class Pose:
     The id may be any whole number, also one in an array or a tensor without axes; it is stored as
     an int. A confidence may be NaN or above 1, as some pose estimators return; coordinates must be
     finite.
+
+    >>> Pose(7, np.zeros((17, 2)), np.ones(17)).confidence.shape
+    (17,)
     """
 
     track_id: int
@@ -56,6 +59,9 @@ class Track:
     """One person over time: frames `(n,)`, keypoints `(n, V, 2)` in pixels, confidence `(n, V)`.
 
     Frames are strictly increasing and may have gaps.
+
+    >>> Track(7, [0, 1, 3], np.zeros((3, 17, 2)), np.ones((3, 17)))
+    Track(id=7, poses=3, frames=0 to 3)
     """
 
     id: int
@@ -94,7 +100,11 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """One video as pose tracks; `fps` is None if the file does not state it."""
+    """One video as pose tracks; `fps` is None if the file does not state it.
+
+    >>> Clip("lobby", 25.0, 100, (Track(7, [0], np.zeros((1, 17, 2)), np.ones((1, 17))),))
+    Clip('lobby', fps=25.0, n_frames=100, tracks=1, poses=1)
+    """
 
     name: str
     fps: float | None

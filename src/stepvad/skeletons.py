@@ -15,7 +15,11 @@ Float = TypeVar("Float", np.float32, np.float64)
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """Names of the V joints and the bones between them, as pairs of joint numbers."""
+    """Names of the V joints and the bones between them, as pairs of joint numbers.
+
+    >>> clip.skeleton.V, clip.skeleton.joints[0]
+    (17, 'nose')
+    """
 
     name: str
     joints: tuple[str, ...]

@@ -79,6 +79,9 @@ class Tracker:
     box splits in two. Detections from `new_score` start a track, which a second sighting must
     confirm; those below `high_score` only continue one. Who was not seen for `patience_s` is
     forgotten.
+
+    >>> Tracker(patience_s=1.0)
+    Tracker(persons=0, ids=0)
     """
 
     def __init__(

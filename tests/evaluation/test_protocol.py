@@ -364,10 +364,10 @@ class AnkleSpeed:
     """A detector that needs no fit: how much the joints of a window move, at two scales."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.view_settings = config, [ViewSettings(config)]
 
     def score(self, clip: Clip) -> Scores:
-        index, counts = windows.cut(clip, [ViewSettings(self.config)], skeletons.STEP18)
+        index, counts = windows.cut(clip, self.view_settings, skeletons.STEP18)
         batch = index.windows(slice(None))
         motion = np.abs(np.diff(batch.x, axis=3)).mean(axis=(1, 2, 3))
         E = np.stack([motion, -motion], axis=1).astype(np.float32)

@@ -366,7 +366,8 @@ def test_a_stage_of_an_edge_that_dies_or_hangs_ends_it(
             edge.run(threading.Event())
     finally:
         over.set()
-    assert f"stages {'died' if fault == 'dies' else 'hang'}: {stage}; exiting" in caplog.text
+    ended = {"dies": "died; exiting", "hangs": "hangs: no progress for 1 s; exiting"}
+    assert f"{stage} {ended[fault]}" in caplog.text
 
 
 MODULES = {"packing": "edge.PACKING_DEADLINE_S", "publisher": "publisher.DEADLINE_S"}

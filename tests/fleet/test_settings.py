@@ -401,7 +401,7 @@ def test_a_fleet_gets_more_replicas(tmp_path: Path) -> None:
         return {(await bus._js.stream_info(name)).config.num_replicas for name in names}
 
     with cluster(tmp_path) as three:
-        talk(three, lambda bus: until_led(bus.change), replicas=1)
+        talk(three, lambda bus: until_led(bus.change, within_s=120.0), replicas=1)
         found = asyncio.run(set_up(FleetSettings(bus=bus_settings(three))))
         assert "POSES: replicas 1 -> 3" in found
         assert talk(three, replicas) == {3}

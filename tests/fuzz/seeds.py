@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -89,7 +89,7 @@ def _models(directory: Path) -> None:
     pi_x = np.random.default_rng(0).standard_normal((64, 4), dtype=np.float32)
     points = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
     (directory / "training checkpoint").mkdir()
-    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    config = replace(CONFIG, max_steps=None, epochs=2)
     checkpoint = directory / "training checkpoint" / "a.safetensors"
     train(points, config, report=silent, checkpoint=Checkpoint(checkpoint))
     windows = WindowScores(

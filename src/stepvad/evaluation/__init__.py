@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.evaluation.comparison import MethodResult, compare
+    from stepvad.evaluation.comparison import MethodResult, Trials, compare
     from stepvad.evaluation.custom import CustomDataset, CustomMethod
     from stepvad.evaluation.datasets import Dataset, open_dataset
     from stepvad.evaluation.metrics import (
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
         average_precision,
         equal_error_rate,
     )
-    from stepvad.evaluation.protocol import Evaluation, ResultRow, Scorer, evaluate
+    from stepvad.evaluation.protocol import Evaluation, FrameView, ResultRow, Scorer, evaluate
     from stepvad.formats.labels import FrameLabels
 
 _NAMES = {
-    "evaluation.comparison": ("MethodResult", "compare"),
+    "evaluation.comparison": ("MethodResult", "Trials", "compare"),
     "evaluation.custom": ("CustomDataset", "CustomMethod"),
     "evaluation.datasets": ("Dataset", "open_dataset"),
     "evaluation.metrics": ("Interval", "Spread", "auroc", "average_precision", "equal_error_rate"),
-    "evaluation.protocol": ("Evaluation", "ResultRow", "Scorer", "evaluate"),
+    "evaluation.protocol": ("Evaluation", "FrameView", "ResultRow", "Scorer", "evaluate"),
     "formats.labels": ("FrameLabels",),
 }
 
@@ -34,11 +34,13 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "FrameLabels",
+    "FrameView",
     "Interval",
     "MethodResult",
     "ResultRow",
     "Scorer",
     "Spread",
+    "Trials",
     "auroc",
     "average_precision",
     "compare",

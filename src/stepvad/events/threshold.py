@@ -31,7 +31,11 @@ MARGIN = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """A threshold, its promise, and the evidence for it."""
+    """A threshold, its promise, and the evidence for it.
+
+    >>> calibrate(detector, clips * 4, alerts_per_hour=100.0).is_promised
+    True
+    """
 
     value: Positive
     alerts_per_hour: Positive

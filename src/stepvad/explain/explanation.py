@@ -34,6 +34,11 @@ class Explanation:
     `score` is `base` plus all `contributions (T, V)`, to 1e-4; with several views, plus all
     `meanings` too. `observed (T, V, 2)` and the nearest normal motion `ghost (T, V, 2)` are in
     pixels.
+
+    >>> from stepvad.explain import explain_highest
+    >>> (worst,) = explain_highest(detector, [clip])
+    >>> worst.contributions.shape == (worst.observed.shape[:2])
+    True
     """
 
     clip: str
