@@ -312,7 +312,3 @@ def _side_by_side(windows: Sequence[Explanation], peak: Explanation) -> list[Exp
     while end < len(windows) and touch[end - 1]:
         end += 1
     return [*windows[first:end]]
-
-
-def _touch(before: Explanation, after: Explanation) -> bool:
-    return bool(after.frames[0] - before.frames[-1] <= 2)  # 1, or 2 where frames are rounded
