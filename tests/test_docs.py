@@ -570,11 +570,22 @@ def bounds(pose: stepvad.Pose) -> tuple[list[float], list[float]]:
     return pose.keypoints.min(axis=0).tolist(), pose.keypoints.max(axis=0).tolist()
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)#]+)", README.read_text("utf-8"))
-    local = [target for target in targets if "://" not in target]
-    assert len(local) > 10
-    assert [target for target in local if not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target and "mailto:" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_page_on_python_describes_what_is_there() -> None:
+    text = (DOCS / "reference" / "api.md").read_text("utf-8")
+    parts = re.findall(
+        r"^::: (\S+)\n(?:    .*\n)*?(?:      members: \[(.*)\])?$", text, re.MULTILINE
+    )
+    assert len(parts) > 20
+    for name, members in parts:
+        thing = pkgutil.resolve_name(name)
+        assert [one for one in members.split(", ") if one and not hasattr(thing, one)] == [], name
 
 
 def test_the_readme_counts_the_claims_that_hold() -> None:

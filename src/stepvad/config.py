@@ -46,8 +46,9 @@ VIEW_WIDTH, SMALL_WIDTH = 256, 64
 class Reference:
     """Variants of ablations and of the authors' code; the defaults are what the paper says.
 
-    >>> Config(reference=Reference(whitening=0.0)).reference.whitening
-    0.0
+    Examples:
+        >>> Config(reference=Reference(whitening=0.0)).reference.whitening
+        0.0
     """
 
     projection: Projection = "pca"
@@ -78,8 +79,9 @@ class Config:
 
     The defaults are the paper's (Sec. 4.1, Implementation Details). A model file carries them.
 
-    >>> Config(T=8, epochs=50).sigmas.round(2).tolist()
-    [0.1, 0.13, 0.17, 0.22, 0.28, 0.36, 0.46, 0.6, 0.77, 1.0]
+    Examples:
+        >>> Config(T=8, epochs=50).sigmas.round(2).tolist()
+        [0.1, 0.13, 0.17, 0.22, 0.28, 0.36, 0.46, 0.6, 0.77, 1.0]
     """
 
     # Windows (Sec. 3.1)
@@ -256,8 +258,9 @@ class Config:
 class Compute:
     """Options of how training runs; they affect only its speed and the last digits of its result.
 
-    >>> Compute(device="cpu", precision="float32").runtime
-    'auto'
+    Examples:
+        >>> Compute(device="cpu", precision="float32").runtime
+        'auto'
     """
 
     device: str = "cpu"
@@ -280,8 +283,9 @@ class Compute:
 class Checkpoint:
     """A file that keeps the state of a training as it goes.
 
-    >>> Checkpoint(Path("model.checkpoint"), resume=True).resume
-    True
+    Examples:
+        >>> Checkpoint(Path("model.checkpoint"), resume=True).resume
+        True
     """
 
     path: Path

@@ -56,10 +56,11 @@ class Digested(Protocol):
 class Detector:
     """A fitted model of normal motion, created by `fit` or `load`; threads may share it.
 
-    >>> detector = Detector.fit(clips, Config(K=8, width=16, max_steps=10))
-    >>> detector.save("walk.safetensors")
-    >>> Detector.load("walk.safetensors").score(clip).frames.shape == (clip.n_frames,)
-    True
+    Examples:
+        >>> detector = Detector.fit(clips, Config(K=8, width=16, max_steps=10))
+        >>> detector.save("walk.safetensors")
+        >>> Detector.load("walk.safetensors").score(clip).frames.shape == (clip.n_frames,)
+        True
     """
 
     views: tuple[View, ...]

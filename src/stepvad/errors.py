@@ -11,8 +11,9 @@ class StepvadError(Exception):
 
     `problem` states what was expected and what was found, `hint` the remedy.
 
-    >>> StepvadError("expected one clip, got none", hint="record one").hint
-    'record one'
+    Examples:
+        >>> StepvadError("expected one clip, got none", hint="record one").hint
+        'record one'
     """
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
@@ -24,18 +25,20 @@ class StepvadError(Exception):
 class ConfigError(StepvadError):
     """An invalid setting.
 
-    >>> Config(T=0)
-    Traceback (most recent call last):
-    stepvad.errors.ConfigError: T: expected at least 1, got 0
+    Examples:
+        >>> Config(T=0)
+        Traceback (most recent call last):
+        stepvad.errors.ConfigError: T: expected at least 1, got 0
     """
 
 
 class DataError(StepvadError):
     """Malformed pose or label data.
 
-    >>> read_clip("lobby.json")
-    Traceback (most recent call last):
-    stepvad.errors.DataError: lobby.json: expected a readable file, got: ...
+    Examples:
+        >>> read_clip("lobby.json")
+        Traceback (most recent call last):
+        stepvad.errors.DataError: lobby.json: expected a readable file, got: ...
     """
 
     def located(self, where: str) -> DataError:
@@ -46,17 +49,19 @@ class DataError(StepvadError):
 class ModelFileError(StepvadError):
     """A file that is not a usable model.
 
-    >>> Detector.load("gone.safetensors")
-    Traceback (most recent call last):
-    stepvad.errors.ModelFileError: gone.safetensors: cannot be read: No such file or directory; ...
+    Examples:
+        >>> Detector.load("gone.safetensors")
+        Traceback (most recent call last):
+        stepvad.errors.ModelFileError: gone.safetensors: cannot be read: ...
     """
 
 
 class MissingExtraError(StepvadError):
     """A feature whose optional dependency is not installed.
 
-    >>> MissingExtraError("watch", "live").hint
-    "pip install 'stepvad[live]'"
+    Examples:
+        >>> MissingExtraError("watch", "live").hint
+        "pip install 'stepvad[live]'"
     """
 
     def __init__(self, feature: str, extra: str) -> None:

@@ -31,8 +31,9 @@ class Pose:
     an int. A confidence may be NaN or above 1, as some pose estimators return; coordinates must be
     finite.
 
-    >>> Pose(7, np.zeros((17, 2)), np.ones(17)).confidence.shape
-    (17,)
+    Examples:
+        >>> Pose(7, np.zeros((17, 2)), np.ones(17)).confidence.shape
+        (17,)
     """
 
     track_id: int
@@ -60,8 +61,9 @@ class Track:
 
     Frames are strictly increasing and may have gaps.
 
-    >>> Track(7, [0, 1, 3], np.zeros((3, 17, 2)), np.ones((3, 17)))
-    Track(id=7, poses=3, frames=0 to 3)
+    Examples:
+        >>> Track(7, [0, 1, 3], np.zeros((3, 17, 2)), np.ones((3, 17)))
+        Track(id=7, poses=3, frames=0 to 3)
     """
 
     id: int
@@ -102,8 +104,9 @@ class Track:
 class Clip:
     """One video as pose tracks; `fps` is None if the file does not state it.
 
-    >>> Clip("lobby", 25.0, 100, (Track(7, [0], np.zeros((1, 17, 2)), np.ones((1, 17))),))
-    Clip('lobby', fps=25.0, n_frames=100, tracks=1, poses=1)
+    Examples:
+        >>> Clip("lobby", 25.0, 100, (Track(7, [0], np.zeros((1, 17, 2)), np.ones((1, 17))),))
+        Clip('lobby', fps=25.0, n_frames=100, tracks=1, poses=1)
     """
 
     name: str

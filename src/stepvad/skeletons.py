@@ -17,8 +17,9 @@ Float = TypeVar("Float", np.float32, np.float64)
 class Skeleton:
     """Names of the V joints and the bones between them, as pairs of joint numbers.
 
-    >>> clip.skeleton.V, clip.skeleton.joints[0]
-    (17, 'nose')
+    Examples:
+        >>> clip.skeleton.V, clip.skeleton.joints[0]
+        (17, 'nose')
     """
 
     name: str

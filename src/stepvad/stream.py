@@ -24,10 +24,11 @@ class Stream:
     `fps` is the camera's frame rate; a model that cuts windows by the clock needs it.
     Memory grows with the number of people in view, not with time.
 
-    >>> stream = Stream(detector, fps=clip.fps)
-    >>> scores = [stream.update(frame, poses) for frame, poses in clip.by_frame()]
-    >>> scores[-1].A.shape == scores[-1].track_id.shape
-    True
+    Examples:
+        >>> stream = Stream(detector, fps=clip.fps)
+        >>> scores = [stream.update(frame, poses) for frame, poses in clip.by_frame()]
+        >>> scores[-1].A.shape == scores[-1].track_id.shape
+        True
     """
 
     def __init__(
@@ -118,9 +119,10 @@ Update = tuple[Stream, int, Iterable[Pose]]
 def update_all(updates: Sequence[Update]) -> list[WindowScores]:
     """Score frames of several cameras in one call; the results equal those of `update`.
 
-    >>> doors = [Stream(detector, fps=25), Stream(detector, fps=25)]
-    >>> [len(scores.A) for scores in update_all([(door, 0, []) for door in doors])]
-    [0, 0]
+    Examples:
+        >>> doors = [Stream(detector, fps=25), Stream(detector, fps=25)]
+        >>> [len(scores.A) for scores in update_all([(door, 0, []) for door in doors])]
+        [0, 0]
     """
     found = []
     for result in update_each(updates):

@@ -80,8 +80,9 @@ class Tracker:
     confirm; those below `high_score` only continue one. Who was not seen for `patience_s` is
     forgotten.
 
-    >>> Tracker(patience_s=1.0)
-    Tracker(persons=0, ids=0)
+    Examples:
+        >>> Tracker(patience_s=1.0)
+        Tracker(persons=0, ids=0)
     """
 
     def __init__(

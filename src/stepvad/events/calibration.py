@@ -95,9 +95,10 @@ def calibrate(
     Raises:
         DataError: If the footage cannot support the promise; says how much more is needed.
 
-    >>> calibrate(detector, clips, alerts_per_hour=0.04)
-    Traceback (most recent call last):
-    stepvad.errors.DataError: expected footage with at least 20 events ..., got ...
+    Examples:
+        >>> calibrate(detector, clips, alerts_per_hour=0.04)
+        Traceback (most recent call last):
+        stepvad.errors.DataError: expected footage with at least 20 events ..., got ...
     """
     scored = [
         NormalClip.from_scores(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips

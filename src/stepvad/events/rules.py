@@ -33,8 +33,9 @@ Time = Annotated[float, Meta(ge=-LATEST_S, le=LATEST_S)]
 class Rules:
     """Rules that turn scores into events. Times are in seconds.
 
-    >>> Rules(threshold=2.5, min_s=1.0).release
-    0.8
+    Examples:
+        >>> Rules(threshold=2.5, min_s=1.0).release
+        0.8
     """
 
     threshold: float
@@ -78,9 +79,10 @@ class Rules:
 class Event:
     """One incident: when it happened, who took part, and its peak score.
 
-    >>> event = find_events(clip, detector.score(clip), Rules(threshold=1.0))[0]
-    >>> event.first_s <= event.peak_s <= event.last_s
-    True
+    Examples:
+        >>> event = find_events(clip, detector.score(clip), Rules(threshold=1.0))[0]
+        >>> event.first_s <= event.peak_s <= event.last_s
+        True
     """
 
     first_s: Time
@@ -252,8 +254,9 @@ def find_events(
     `rules` turn scores into events; a number is a threshold with the default rules. `fps` is the
     frame rate of a clip that does not store one. Times count from the start of the clip.
 
-    >>> len(find_events(clip, detector.score(clip), 1000.0))
-    0
+    Examples:
+        >>> len(find_events(clip, detector.score(clip), 1000.0))
+        0
     """
     chosen = rules if isinstance(rules, Rules) else Rules(threshold=rules)
     return events_in(scores.windows, clip.rate(fps), chosen, clip)

@@ -33,8 +33,9 @@ MARGIN = 1.25
 class Threshold:
     """A threshold, its promise, and the evidence for it.
 
-    >>> calibrate(detector, clips * 4, alerts_per_hour=100.0).is_promised
-    True
+    Examples:
+        >>> calibrate(detector, clips * 4, alerts_per_hour=100.0).is_promised
+        True
     """
 
     value: Positive

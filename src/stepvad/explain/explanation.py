@@ -35,10 +35,11 @@ class Explanation:
     `meanings` too. `observed (T, V, 2)` and the nearest normal motion `ghost (T, V, 2)` are in
     pixels.
 
-    >>> from stepvad.explain import explain_highest
-    >>> (worst,) = explain_highest(detector, [clip])
-    >>> worst.contributions.shape == (worst.observed.shape[:2])
-    True
+    Examples:
+        >>> from stepvad.explain import explain_highest
+        >>> (worst,) = explain_highest(detector, [clip])
+        >>> worst.contributions.shape == (worst.observed.shape[:2])
+        True
     """
 
     clip: str

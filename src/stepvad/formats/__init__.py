@@ -53,9 +53,10 @@ def read_clips(
         DataError: Names the file, track and frame, and what was expected and found there.
         MissingExtraError: For Parquet files if pyarrow is not installed.
 
-    >>> write_clips([clip], "poses")
-    >>> [one.name for one in read_clips("poses")] == [clip.name]
-    True
+    Examples:
+        >>> write_clips([clip], "poses")
+        >>> [one.name for one in read_clips("poses")] == [clip.name]
+        True
     """
     return _distinct(
         clip for file in clip_files(path, format=format) for clip in _read_file(file, format, fps)
@@ -65,9 +66,10 @@ def read_clips(
 def read_clip(path: str | Path, *, format: str = "auto", fps: float | None = None) -> Clip:
     """The only clip of a file; same arguments and errors as `read_clips`.
 
-    >>> write_clip(clip, "lobby.json")
-    >>> read_clip("lobby.json", fps=25).name
-    'lobby'
+    Examples:
+        >>> write_clip(clip, "lobby.json")
+        >>> read_clip("lobby.json", fps=25).name
+        'lobby'
     """
     clips = read_clips(path, format=format, fps=fps)
     first, second = next(clips, None), next(clips, None)
@@ -85,9 +87,10 @@ def write_clip(clip: Clip, path: str | Path) -> None:
     Tracks keep everything. AlphaPose cannot store the name, rate, length or joint names: a reader
     takes the name from the file and the length from the last pose.
 
-    >>> write_clip(clip, "lobby.parquet")
-    >>> read_clip("lobby.parquet").n_frames == clip.n_frames
-    True
+    Examples:
+        >>> write_clip(clip, "lobby.parquet")
+        >>> read_clip("lobby.parquet").n_frames == clip.n_frames
+        True
     """
     path = Path(path)
     match path.suffix.lower():
@@ -110,9 +113,10 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
     Clips are consumed one at a time, so a generator need not fit in memory. Each file is written
     atomically. A directory is created if missing and holds one `<clip>.parquet` per clip.
 
-    >>> write_clips(clips, "training.parquet")
-    >>> len(list(read_clips("training.parquet"))) == len(clips)
-    True
+    Examples:
+        >>> write_clips(clips, "training.parquet")
+        >>> len(list(read_clips("training.parquet"))) == len(clips)
+        True
     """
     from stepvad.formats import tracks
 

@@ -44,8 +44,9 @@ def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
     a list of V numbers. Clips must share a skeleton and have distinct names. Needs the parquet
     extra.
 
-    >>> clips_to_table(clip).column_names
-    ['clip', 'track', 'frame', 'x', 'y', 'confidence']
+    Examples:
+        >>> clips_to_table(clip).column_names
+        ['clip', 'track', 'frame', 'x', 'y', 'confidence']
     """
     pyarrow = tracks.import_pyarrow("a table")
     several = [clips] if isinstance(clips, Clip) else [*clips]
@@ -69,8 +70,9 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
         DataError: Names the column, or the clip, track and frame, and what was expected there.
         MissingExtraError: If pyarrow is not installed.
 
-    >>> [one.name for one in clips_from_table(clips_to_table(clip))] == [clip.name]
-    True
+    Examples:
+        >>> [one.name for one in clips_from_table(clips_to_table(clip))] == [clip.name]
+        True
     """
     with _arrow(table, "poses") as (whole, pyarrow):
         tracks.check_columns(whole.schema, pyarrow.types)
@@ -96,8 +98,9 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     window is, and `energies` holds the standardised energy of each noise scale. Clips must have
     distinct names, and all models the same number of noise scales. Needs the parquet extra.
 
-    >>> scores_to_table(detector.score(clip)).column_names
-    ['clip', 'track', 'frame', 'confidence', 'score', 'seen', 'energies']
+    Examples:
+        >>> scores_to_table(detector.score(clip)).column_names
+        ['clip', 'track', 'frame', 'confidence', 'score', 'seen', 'energies']
     """
     pyarrow = tracks.import_pyarrow("a table")
     several = [scores] if isinstance(scores, Scores) else [*scores]
@@ -132,9 +135,10 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
     Without stepvad metadata a clip ends with its last window, and `T`, the number of frames in a
     window, is required.
 
-    >>> (scores,) = scores_from_table(scores_to_table(detector.score(clip)))
-    >>> np.array_equal(scores.A, detector.score(clip).A)
-    True
+    Examples:
+        >>> (scores,) = scores_from_table(scores_to_table(detector.score(clip)))
+        >>> np.array_equal(scores.A, detector.score(clip).A)
+        True
     """
     with _arrow(table, "scores") as (whole, pyarrow):
         _check_columns(whole.schema, pyarrow.types)

@@ -41,10 +41,11 @@ class WindowScores:
     is how many frames a window is short of the T of its clip, because its track is young: 0 unless
     stated, as it is in the scores of a clip.
 
-    >>> scores = detector.score(clip).windows
-    >>> worst = scores.A.argmax()  # its person and its last frame:
-    >>> scores.track_id[worst] in {track.id for track in clip.tracks}
-    True
+    Examples:
+        >>> scores = detector.score(clip).windows
+        >>> worst = scores.A.argmax()  # its person and its last frame:
+        >>> scores.track_id[worst] in {track.id for track in clip.tracks}
+        True
     """
 
     track_id: NDArray[np.int64]
@@ -107,9 +108,10 @@ class WindowScores:
 class Scores:
     """A detector's scores of one clip.
 
-    >>> scores = detector.score(clip)
-    >>> scores.frames.shape == (clip.n_frames,) and scores.A.shape == scores.windows.frame.shape
-    True
+    Examples:
+        >>> scores = detector.score(clip)
+        >>> scores.frames.shape == (clip.n_frames,) and scores.A.shape == scores.windows.frame.shape
+        True
     """
 
     clip: str

@@ -77,9 +77,10 @@ class Windows:
     share of its poses that were seen, not interpolated: 1 unless stated. For a detector with
     several views, x is in pixels, and `views` hold it as each of them sees it.
 
-    >>> x, c = np.zeros((1, 2, 17, 12), np.float32), np.ones(1, np.float32)
-    >>> Windows(x, c, np.array([7]), np.array([11]), np.array([True])).frame
-    array([11])
+    Examples:
+        >>> x, c = np.zeros((1, 2, 17, 12), np.float32), np.ones(1, np.float32)
+        >>> Windows(x, c, np.array([7]), np.array([11]), np.array([True])).frame
+        array([11])
     """
 
     x: NDArray[np.float32]
