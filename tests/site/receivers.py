@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,6 +45,21 @@ class WebServer:
 
 
 @contextmanager
+def serving(
+    server: ThreadingHTTPServer, *, before_end: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """A server that answers in a thread of its own; `before_end` lets go of hanging requests."""
+    thread = threading.Thread(target=server.serve_forever, args=[0.02])
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        before_end()
+        thread.join()
+
+
+@contextmanager
 def web_server() -> Iterator[WebServer]:
     """A server that takes what is posted to it."""
     state = WebServer()
@@ -77,14 +92,8 @@ def web_server() -> Iterator[WebServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         state.address = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=[0.02])
-        thread.start()
-        try:
+        with serving(server, before_end=state.hang_up):
             yield state
-        finally:
-            server.shutdown()
-            state.hang_up()
-            thread.join()
 
 
 PROXY = """

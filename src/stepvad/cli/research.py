@@ -205,7 +205,7 @@ def _aggregation(text: str | None, config: Config) -> Aggregation | None:
     if text is None:
         return None
     value = int(text) if text.isdecimal() else text
-    return replace(config, aggregation=value).aggregation  # type: ignore[arg-type]  # it checks
+    return replace(config, aggregation=value).aggregation  # type: ignore[arg-type]  # Config checks it
 
 
 def walkers(

@@ -53,8 +53,8 @@ class WindowScores:
     c: NDArray[np.float32]
     E: NDArray[np.float32]
     A: NDArray[np.float32]
-    seen: NDArray[np.float32] = None  # type: ignore[assignment]
-    lacking: NDArray[np.int64] = None  # type: ignore[assignment]
+    seen: NDArray[np.float32] = None  # type: ignore[assignment]  # becomes ones
+    lacking: NDArray[np.int64] = None  # type: ignore[assignment]  # becomes zeros
 
     def __post_init__(self) -> None:
         """Take poses for seen, and windows for whole, unless stated otherwise."""

@@ -91,6 +91,7 @@ class Windows:
     n_poses: NDArray[np.int64] | None = field(default=None, kw_only=True)
     """How many poses of each are not repeated, `(N,)`; None if all are T."""
     views: tuple[ViewWindows, ...] = field(default=(), kw_only=True)
+    # None becomes ones, so that readers need not ask
     seen: NDArray[np.float32] = field(default=None, kw_only=True)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ import email
 import email.policy
 import os
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.site.receivers import serving
 from tests.video.servers import free_port
 from tests.web.sites import make_certificate
 
@@ -133,10 +133,5 @@ def push_service(directory: Path) -> Iterator[PushService]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         state.address = f"https://localhost:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=[0.02])
-        thread.start()
-        try:
+        with serving(server):
             yield state
-        finally:
-            server.shutdown()
-            thread.join()
