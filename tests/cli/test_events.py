@@ -163,18 +163,6 @@ def test_one_command_says_what_is_stored(stepvad: Command, data: Path) -> None:
     assert (by_name["poses"]["count"], by_name["poses"]["bytes"]) == (3, 300)
 
 
-def test_drawings_of_places_are_among_what_is_stored(stepvad: Command, data: Path) -> None:
-    (data / "places").mkdir()
-    (data / "places" / "yard.png").write_bytes(b"12345")
-    shown = stepvad("inspect", data).out
-    assert "drawings of places" in shown
-    assert "No pixels are stored except edges, in the drawings of places." in shown
-    facts = json.loads(stepvad("inspect", data, "--json").out)
-    assert facts["pixels"] is True
-    by_name = {one["what"]: one for one in facts["kept"]}
-    assert by_name["drawings of places"]["bytes"] == 5
-
-
 def test_a_backup_is_made_and_restored(stepvad: Command, data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     assert stepvad("events", "backup", copy, "-d", data).code == 0

@@ -280,8 +280,7 @@ def test_people_travel_as_numbers() -> None:
         return People(boxes, random(n, 17, 2), random(n, 17))
 
     sent = [people(2), None, people(0), people(1)]
-    data, body, drawings = encode_people(sent, [None] * 4)
-    assert drawings == b""
+    data, body = encode_people(sent)
     header = decode(data)
     assert isinstance(header, PeopleHeader)
     found = decode_people(header, body)
@@ -301,12 +300,11 @@ def test_last_poses_travel_as_numbers() -> None:
     images = [ImagePlace(file=n // 2, offset=0, shape=(2, 4 + n, 3)) for n in range(3)]
     rows = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
     sent = [LastPoses(rows[:1, :4], rows[:1, 4]), NOBODY, LastPoses(rows[1:, :4], rows[1:, 4])]
-    data, body = encode_last_poses(images, sent, [False, True, False])
+    data, body = encode_last_poses(images, sent)
     header = decode(data)
     assert isinstance(header, ImagesHeader)
     assert header.images == tuple(images)
     assert header.files == 2
-    assert header.draw == (False, True, False)
     found = decode_last_poses(header, body)
     for one, other in zip(sent, found, strict=True):
         assert (one.corners == other.corners).all()
@@ -318,5 +316,5 @@ def test_last_poses_travel_as_numbers() -> None:
     with pytest.raises(DataError, match="expected 1 numbers of people, got 2"):
         decode(
             b'{"type":"images","images":[{"file":0,"offset":0,"shape":[2,4,3]}],'
-            b'"files":1,"last":[1,2],"draw":[false]}'
+            b'"files":1,"last":[1,2]}'
         )

@@ -23,7 +23,6 @@ from stepvad.events.record import Mark, Record, event_id
 from stepvad.explain.event import EventExplanation
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.accounts import Accounts, Role
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.live import SettingsEditor
@@ -77,7 +76,6 @@ class Site:
     status: LiveStatus
     explanations: dict[str, EventExplanation] = field(default_factory=dict)
     editor: SettingsEditor | None = None
-    drawings: PlaceDrawings | None = None
 
     def explain(self, id: str) -> EventExplanation:
         if id not in self.explanations:
@@ -91,9 +89,7 @@ class Site:
         parts = self.settings, self.store, self.status, self.explain, self.mark
         replays = Replays(self.store, self.status, self.settings.data / "poses")
         recorders = {one.name: one.recorder for one in self.settings.cameras if one.recorder}
-        site = PageContext(
-            *parts, editor=self.editor, replays=replays, drawings=self.drawings, recorders=recorders
-        )
+        site = PageContext(*parts, editor=self.editor, replays=replays, recorders=recorders)
         return create_app(site, token, **options)
 
 

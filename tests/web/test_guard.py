@@ -42,8 +42,6 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/cameras/{name}"): LOOK,
     ("GET", "/api/cameras/{name}/timeline"): LOOK,
     ("GET", "/api/cameras/{name}/moment"): LOOK,
-    ("GET", "/api/cameras/{name}/place"): LOOK,
-    ("DELETE", "/api/cameras/{name}/place"): ADMINISTER,
     ("GET", "/api/events/{id}/scene"): LOOK,
     ("GET", "/api/timelines"): LOOK,
     ("GET", "/api/stored"): LOOK,

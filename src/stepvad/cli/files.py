@@ -171,9 +171,7 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
         ]
         sizes = {str(path): size for path, size in files.items()}
         facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
-        terminal.print_json(
-            facts | {"pixels": found.has_drawings, "learned": [asdict(one) for one in learned]}
-        )
+        terminal.print_json(facts | {"pixels": False, "learned": [asdict(one) for one in learned]})
         return
     rows = [
         (
@@ -193,8 +191,7 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     terminal.print_table("\nCameras", ("camera", "events"), cameras)
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
     terminal.print_table("\nFiles", ("file", "bytes"), rows_of_files)
-    but = " except edges, in the drawings of places" if found.has_drawings else ""
-    echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
+    echo("\nNo pixels are stored. Joint coordinates can identify people: they are not")
     echo("anonymous, and are deleted after the days in the settings.")
     for one in learned:
         made = terminal.local_time(one.made, "minutes")

@@ -247,11 +247,6 @@ class Inventory:
     cameras: dict[str, int]
     """Events of each camera."""
 
-    @property
-    def has_drawings(self) -> bool:
-        """True if something made of pixels is stored."""
-        return any(one.what == DRAWINGS for one in self.kept)
-
 
 _EVENTS = "camera, times, scores, track numbers, a box, names of zones, words"
 KINDS = {
@@ -261,9 +256,7 @@ KINDS = {
     "outbox": f"messages that wait for a sink: {_EVENTS}",
     "dead_letters": f"messages that a sink refused: {_EVENTS}",
 }
-"""The tables and their contents."""
-DRAWINGS = "drawings of places"
-"""What is kept beside them of cameras with `draw_place`; all else has nothing of pixels."""
+"""The tables and their contents; nothing in them is made of pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ from stepvad.site import sinks
 from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
 from stepvad.site.intake.load import LoadListener
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.marks import mark_stored
@@ -58,7 +57,6 @@ class PageParts:
     learner: Learner | None = None
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
-    drawings: PlaceDrawings | None = None
 
 
 Serve = Callable[[PageParts, str, Supervisor], Page]
@@ -167,7 +165,6 @@ class Site:
             *(self.settings, self.store, self.status, self.store.explanation, self.mark),
             learner=self.learner,
             replays=Replays(self.store, self.status, self.pipeline.recordings),
-            drawings=self.pipeline.intake.drawings,
         )
         page = self._serve(page_parts, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN

@@ -267,8 +267,6 @@ RULES: dict[RouteKey, Rule] = {
     ("GET", "/api/cameras/{name}"): Rule("look"),
     ("GET", "/api/cameras/{name}/timeline"): Rule("look"),
     ("GET", "/api/cameras/{name}/moment"): Rule("look", "looked at a moment of", is_look=True),
-    ("GET", "/api/cameras/{name}/place"): Rule("look"),
-    ("DELETE", "/api/cameras/{name}/place"): Rule("administer", "deleted the drawing of"),
     ("GET", "/api/timelines"): Rule("look"),
     ("GET", "/api/stored"): Rule("look"),
     ("GET", "/api/sinks"): Rule("look"),

@@ -16,7 +16,6 @@ from stepvad.errors import DataError
 from stepvad.events import record as records
 from stepvad.explain.event import EventExplanation
 from stepvad.site.intake import status as live
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.recorder import Moment, Replays
@@ -63,8 +62,6 @@ class PageContext:
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
     """Scenes of events and moments; None in a fleet, which keeps no poses."""
-    drawings: PlaceDrawings | None = None
-    """Drawings of the places; None in a fleet, which has no cameras."""
     recorders: Mapping[str, str] = field(default_factory=dict)
     """Addresses of recordings by camera, with names in braces."""
 
@@ -156,7 +153,6 @@ def add_routes(app: FastAPI, site: PageContext, version: str) -> None:
     _add_events(app, site)
     _add_one_event(app, site)
     _add_dead_letters(app, site)
-    _add_place(app, site)
 
 
 def searched(
@@ -463,29 +459,3 @@ def _add_dead_letters(app: FastAPI, site: PageContext) -> None:
         if isinstance(outbox, Outbox):
             count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
         return Resent(messages=count)
-
-
-def _add_place(app: FastAPI, site: PageContext) -> None:
-    @app.get(
-        "/api/cameras/{name}/place",
-        tags=["cameras"],
-        response_class=Response,
-        responses=NOT_THERE | {200: {"content": {"image/png": {}}}},
-    )
-    def place(name: CameraPath) -> Response:
-        """The edges in the picture of a camera when nobody was in view."""
-        drawing = None if site.drawings is None else site.drawings.read(site.camera(name).name)
-        if drawing is None:
-            raise _no_drawing(name)
-        return Response(drawing, media_type="image/png")
-
-    @app.delete("/api/cameras/{name}/place", tags=["cameras"], status_code=204, responses=NOT_THERE)
-    def delete_place(name: CameraPath) -> Response:
-        """Delete the drawing; it is made again when nobody is in view."""
-        if site.drawings is None or not site.drawings.delete(site.camera(name).name):
-            raise _no_drawing(name)
-        return Response(status_code=204)
-
-
-def _no_drawing(name: str) -> HTTPException:
-    return HTTPException(404, f"camera {name}: expected a drawing of its place, got none")

@@ -18,7 +18,6 @@ from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.pose_workers import PoseWorker
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, SupervisedProcess
@@ -82,8 +81,7 @@ def working(directory: Path, how: str) -> Iterator[WatchedQueues]:
     status.camera("left", rate=10.0, threshold=1.0, model="m", zones={})
     queues = WatchedQueues(status)
     states = CameraStates(status, queues)
-    shared = CameraFollowers(()), PlaceDrawings(settings, status)
-    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], CameraFollowers(()))
     mark = str(directory / "mark")
     worker.process = SupervisedProcess(
         "poses-0", "text", worker, fails_once, settings.pose, how, mark
@@ -197,8 +195,7 @@ def following(directory: Path, *, follow: bool) -> Iterator[FrameQueues]:
     queues = FrameQueues(["left"], status)
     followers = CameraFollowers(["left"] if follow else ())
     states = CameraStates(status, queues)
-    shared = followers, PlaceDrawings(settings, status)
-    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], followers)
     with running(worker.process):
         yield queues
 

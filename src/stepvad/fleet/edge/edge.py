@@ -232,7 +232,7 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
         explain(id)
 
     parts = edge.settings, edge.store, edge.status, explain, mark
-    page_parts = PageParts(*parts, drawings=edge.intake.drawings)
+    page_parts = PageParts(*parts)
     page = serve(page_parts, token, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -17,7 +16,6 @@ from stepvad import codec
 from stepvad.codec import Count
 from stepvad.errors import DataError
 from stepvad.people import Boxes, LastPoses, People
-from stepvad.site.intake.place_drawing import drawing_bytes
 from stepvad.site.intake.status import CaptureState
 from stepvad.video.source import MAX_PIXELS
 
@@ -107,16 +105,7 @@ class PeopleHeader:
     people: tuple[PeopleCount | None, ...]
     """Number of people per image; None if the image failed."""
     joints: Annotated[int, Meta(ge=1, le=1000)]
-    drawn: tuple[bool, ...]
-    """Whether a drawing of each image follows the people."""
     type: Literal["people"] = "people"
-
-    def __post_init__(self) -> None:
-        """Check the lengths, and that no failed image is drawn."""
-        if len(self.people) != len(self.drawn):
-            raise ValueError(f"expected {len(self.people)} drawn or not, got {len(self.drawn)}")
-        if any(drawn and n is None for n, drawn in zip(self.people, self.drawn, strict=True)):
-            raise ValueError("expected drawings of images that did not fail, got one that did")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +126,12 @@ class ImagesHeader:
     """Number of descriptors that follow."""
     last: tuple[PeopleCount, ...]
     """Number of people to look for, per image."""
-    draw: tuple[bool, ...]
-    """Whether an image is to be drawn if nobody is in it."""
     type: Literal["images"] = "images"
 
     def __post_init__(self) -> None:
         """Check the lengths."""
         if len(self.images) != len(self.last):
             raise ValueError(f"expected {len(self.images)} numbers of people, got {len(self.last)}")
-        if len(self.images) != len(self.draw):
-            raise ValueError(f"expected {len(self.images)} to draw or not, got {len(self.draw)}")
 
 
 Message = (
@@ -188,17 +173,11 @@ def decode(data: bytes) -> Message:
     return codec.decode(_KINDS[name], data, f"child process: {name}")
 
 
-def encode_people(
-    found: Sequence[People | None], drawings: Sequence[bytes | None]
-) -> tuple[bytes, bytes, bytes]:
-    """Serialize the people of a batch of images: header, people and drawings."""
+def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
+    """Serialize the people of a batch of images: header and people."""
     seen = [people for people in found if people is not None]
     joints = max((people.keypoints.shape[1] for people in seen if len(people)), default=17)
-    header = PeopleHeader(
-        tuple(None if p is None else len(p) for p in found),
-        joints,
-        tuple(drawing is not None for drawing in drawings),
-    )
+    header = PeopleHeader(tuple(None if p is None else len(p) for p in found), joints)
     parts = [
         part.tobytes()
         for people in seen
@@ -211,7 +190,7 @@ def encode_people(
             people.confidence,
         )
     ]
-    return encode(header), b"".join(parts), b"".join(one for one in drawings if one is not None)
+    return encode(header), b"".join(parts)
 
 
 def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
@@ -236,29 +215,12 @@ def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
     return found
 
 
-def decode_drawings(
-    header: PeopleHeader, body: bytes, images: Sequence[ImagePlace], draw: Sequence[bool]
-) -> list[bytes | None]:
-    """Parse the drawings of a batch of images; raises DataError for one that nobody asked for.
-
-    The site knows how many bits each has: a worker chooses nothing but the bits.
-    """
-    if any(drawn and not asked for drawn, asked in zip(header.drawn, draw, strict=True)):
-        raise DataError("pose worker: expected drawings that were asked for, got another")
-    pairs = zip(header.drawn, images, strict=True)
-    sizes = [drawing_bytes(image.shape[1::-1]) if drawn else 0 for drawn, image in pairs]
-    if len(body) != sum(sizes):
-        raise DataError(f"pose worker: expected {sum(sizes)} bytes of drawings, got {len(body)}")
-    ends = accumulate(sizes)
-    return [body[end - n : end] if n else None for n, end in zip(sizes, ends, strict=True)]
-
-
 def encode_last_poses(
-    images: Sequence[ImagePlace], last: Sequence[LastPoses], draw: Sequence[bool]
+    images: Sequence[ImagePlace], last: Sequence[LastPoses]
 ) -> tuple[bytes, bytes]:
     """Serialize the people to look for in a batch of images: header and body."""
     files = 1 + max((image.file for image in images), default=-1)
-    header = ImagesHeader(tuple(images), files, tuple(len(poses) for poses in last), tuple(draw))
+    header = ImagesHeader(tuple(images), files, tuple(len(poses) for poses in last))
     rows = [np.column_stack([poses.corners, poses.diagonals]) for poses in last]
     return encode(header), np.concatenate(rows).astype(np.float32).tobytes()
 

@@ -12,7 +12,6 @@ from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.capture import Capture
 from stepvad.site.intake.child_messages import StatusMessage
 from stepvad.site.intake.frame_queues import WAITING, FrameQueues
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.playback import PlayedScene, Player, open_scene
 from stepvad.site.intake.pose_workers import PoseWorker
 from stepvad.site.intake.status import LiveStatus
@@ -76,7 +75,6 @@ class Intake:
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)
         followers = CameraFollowers(pictures if settings.pose.follow else ())
-        self.drawings = PlaceDrawings(settings, status)
         self.workers = [
             PoseWorker(
                 n,
@@ -86,7 +84,6 @@ class Intake:
                 status,
                 pictures,
                 followers,
-                self.drawings,
             )
             for n in range(settings.pose.workers if pictures else 0)
         ]

@@ -18,7 +18,6 @@ from stepvad.site.intake.child_messages import (
     PeopleHeader,
     Ready,
     decode,
-    decode_drawings,
     decode_last_poses,
     decode_people,
     encode,
@@ -27,8 +26,6 @@ from stepvad.site.intake.child_messages import (
 )
 from stepvad.site.intake.frame_buffers import map_images, place_images
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.place_drawing import draw_place
-from stepvad.site.intake.place_drawings import PlaceDrawings
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import PoseSettings, SiteSettings
@@ -65,27 +62,17 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     site.send(encode(Ready()))
     lines = Repeats()
     while True:
-        _answer(site, estimator, settings.min_confidence, lines)
+        _answer(site, estimator, lines)
 
 
-def _answer(
-    site: ChildPipe, estimator: PoseEstimator, min_confidence: float, lines: Repeats
-) -> None:
-    """Find the people in one batch, and draw the images that are wanted and show nobody.
-
-    Its images are unmapped on return.
-    """
+def _answer(site: ChildPipe, estimator: PoseEstimator, lines: Repeats) -> None:
+    """Find the people in one batch; its images are unmapped on return."""
     header = decode(site.receive())
     if not isinstance(header, ImagesHeader):
         raise DataError(f"site: expected images, got {header.type}")
     last = decode_last_poses(header, site.receive())
     images = map_images(header.images, site.receive_fds(header.files))
-    found = _look(estimator, images, last, lines)
-    drawings = [
-        draw_place(image, people, min_confidence) if draw and people is not None else None
-        for image, people, draw in zip(images, found, header.draw, strict=True)
-    ]
-    site.send(*encode_people(found, drawings))
+    site.send(*encode_people(_look(estimator, images, last, lines)))
 
 
 def _look(
@@ -127,16 +114,15 @@ class PoseWorker:
         status: LiveStatus,
         cameras: Sequence[str],
         followers: CameraFollowers,
-        drawings: PlaceDrawings,
     ) -> None:
-        """`cameras` are those whose images it processes; workers share followers and drawings."""
+        """`cameras` are those whose images it processes; workers share followers."""
         self.number = number
         self.process = SupervisedProcess(
             f"poses-{number}", settings.logs, self, find_people, settings.pose
         )
         self._settings, self._frames = settings.pose, frames
         self._states, self._status, self._cameras = states, status, cameras
-        self._followers, self._drawings = followers, drawings
+        self._followers = followers
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 
     def died(self, reason: str) -> None:
@@ -184,38 +170,30 @@ class PoseWorker:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             last = [self._followers.last_poses(frame) for frame in frames]
-            draw = [self._drawings.wants(frame) for frame in frames]
             places, fds = place_images(images)
-            child.send(*encode_last_poses(places, last, draw), fds=fds)
-            found = self._people(child, places, draw, stopping)
+            child.send(*encode_last_poses(places, last), fds=fds)
+            found = self._people(child, places, stopping)
         except BaseException as error:
             _end(child, error)
             self._frames.give_back(frames)
             raise
-        for frame, (people, drawing) in zip(frames, found, strict=True):
+        for frame, people in zip(frames, found, strict=True):
             if people is not None:
                 self._followers.update(frame, people)
-                self._drawings.update(frame, people, drawing)
             self._frames.finish(frame, people)
 
     def _people(
-        self,
-        child: ChildProcess,
-        images: Sequence[ImagePlace],
-        draw: Sequence[bool],
-        stopping: threading.Event,
-    ) -> list[tuple[People | None, bytes | None]]:
-        """The people in every image, and its drawing if there is one."""
+        self, child: ChildProcess, images: Sequence[ImagePlace], stopping: threading.Event
+    ) -> list[People | None]:
+        """The people in every image."""
         answer = self._answer(child, ANSWER_S, stopping)
         if answer is None:  # stopping: the result is not needed
             child.kill()
-            return [(None, None)] * len(images)
+            return [None] * len(images)
         header = decode(answer)
         if not isinstance(header, PeopleHeader) or len(header.people) != len(images):
             raise HungError("answered something else")
-        people = decode_people(header, child.body())
-        drawings = decode_drawings(header, child.body(), images, draw)
-        return [*zip(people, drawings, strict=True)]
+        return decode_people(header, child.body())
 
     def _answer(
         self, child: ChildProcess, within_s: float, stopping: threading.Event

@@ -79,8 +79,6 @@ class CameraView:
     load: Load = field(default_factory=Load)
     drift_numbers: str = ""
     """The largest changes, in numbers."""
-    place: int | None = None
-    """Changes with the drawing of the place; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +238,6 @@ class LiveStatus:
             if camera.view.state != state:
                 camera.load.clear()
             camera.view = replace(camera.view, state=state, reason=reason, since=since)
-
-    def place(self, name: str, version: int | None) -> None:
-        """Set the version of the drawing of a camera's place."""
-        with self._lock:
-            self._of(name).view = replace(self._of(name).view, place=version)
 
     def frame(
         self,

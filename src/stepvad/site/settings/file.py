@@ -123,11 +123,9 @@ def describe(settings: SiteSettings) -> str:
     lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
     # what is kept, and who may look
     kept = settings.retention
-    drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
-    but = f", except a drawing of the place for these cameras: {drawn}" if drawn else ""
     lines.append(
         f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
-        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels{but}."
+        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels."
     )
     return "\n".join([*lines, _of_web(settings)])
 

@@ -186,11 +186,6 @@ class CameraSettings(Section):
     )
     loop: bool = Field(False, description="Play a file in a loop.")
     record: bool = Field(False, description="Record poses, to fit and calibrate on them.")
-    draw_place: bool = Field(
-        False,
-        description="Keep one drawing of the edges in the picture, made when nobody is in view, to "
-        "show behind the skeletons. Nothing else made of pixels is kept.",
-    )
     recorder: RecordingAddress | None = Field(
         None,
         description="Address of an event's clip in a video recorder, such as "

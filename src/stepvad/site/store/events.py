@@ -16,7 +16,6 @@ from stepvad.codec import decode, encode
 from stepvad.errors import DataError
 from stepvad.events.record import (
     DAY_S,
-    DRAWINGS,
     EVERY,
     KINDS,
     MOST_COUNTED,
@@ -33,7 +32,6 @@ from stepvad.events.record import (
 from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers, replacing
-from stepvad.site.intake.place_drawings import PLACES
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import forget_replaced
 from stepvad.site.store.database import EVENT_STORE, Database
@@ -367,7 +365,7 @@ def take_inventory(database: Database) -> Inventory:
             )
         cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
         return Inventory(
-            kept=(*kept, *_drawings(database.path.parent / PLACES)),
+            kept=tuple(kept),
             files={path: path.stat().st_size for path in database.files()},
             cameras=dict(cameras.fetchall()),
         )
@@ -426,24 +424,6 @@ def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome
     if kind == "new":
         raise DataError(f"event {record.id}: expected an update, got new for an event that is open")
     return "stored"
-
-
-def _drawings(directory: Path) -> list[Kept]:
-    """The drawings of places beside the store, if there are any."""
-    files = [path.stat() for path in directory.glob("*.png")]
-    times = [file.st_mtime for file in files]
-    if not files:
-        return []
-    return [
-        Kept(
-            what=DRAWINGS,
-            holds="edges in the picture of a camera when nobody was in view",
-            count=len(files),
-            first=min(times),
-            last=max(times),
-            bytes=sum(file.st_size for file in files),
-        )
-    ]
 
 
 def _found_by(search: Search) -> list[tuple[str, Any]]:

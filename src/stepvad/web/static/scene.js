@@ -1,6 +1,5 @@
 // Plays some seconds of a camera: everybody in view, the one who decided strongly, the rest faintly.
 import { clear, drawSkeleton, drawZones, fit } from "./drawing.js";
-import { drawPlace, placeReady } from "./places.js";
 import { clock, element } from "./words.js";
 
 const OTHERS = "#9fb4c4";
@@ -20,7 +19,6 @@ export class ScenePlayer {
     this.watch = new ResizeObserver(() => this.resize());
     this.watch.observe(this.canvas);
     this.resize();
-    placeReady(camera).then((ready) => ready && this.draw());
     if (!calm.matches && scene.n_frames > 1) {
       this.frame = 0;
       this.start(true);
@@ -90,7 +88,6 @@ export class ScenePlayer {
     const pen = canvas.getContext("2d");
     const view = fit(canvas, scene.size);
     clear(pen);
-    this.box.dataset.place = drawPlace(pen, this.camera, view, scene.size);
     drawZones(pen, this.camera?.zones ?? {}, view, scene.size);
     const alone = scene.deciding === null; // a moment has nobody who decided
     const rank = (one) => (one.track === scene.deciding ? 2 : scene.involved.includes(one.track) ? 1 : 0);

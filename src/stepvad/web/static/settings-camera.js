@@ -23,7 +23,6 @@ export class CameraView {
     part("add-camera").addEventListener("click", () => this.add());
     part("remove-camera").addEventListener("click", () => this.remove());
     part("try").addEventListener("click", () => this.tryIt());
-    part("draw-again").addEventListener("click", () => this.drawAgain());
   }
 
   show(draft) {
@@ -94,16 +93,8 @@ export class CameraView {
     this.veil();
   }
 
-  // The site draws it again as soon as nobody is in view.
-  async drawAgain() {
-    part("draw-again").hidden = true;
-    await send("DELETE", `/api/cameras/${encodeURIComponent(this.camera.was)}/place`);
-  }
-
   veil() {
     const live = this.live.get(this.camera.was);
-    this.zones.setLive(live);
-    part("draw-again").hidden = !live?.place;
     let words = live && live.state !== "online" ? live.reason || live.state : "";
     if (this.camera.was === null) words = "Try the address to see skeletons here.";
     if (this.camera.tried) words = "";

@@ -1,5 +1,5 @@
 // What the page changes before it is saved: a draft of the file's values, and the edits that lead to it.
-const KEYS = ["name", "url", "credentials", "rate", "threshold", "hours", "went_down", "loop", "record", "draw_place"];
+const KEYS = ["name", "url", "credentials", "rate", "threshold", "hours", "went_down", "loop", "record"];
 
 const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 

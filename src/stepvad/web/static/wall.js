@@ -1,6 +1,5 @@
-// The wall: a card for each camera with its people on black or on a drawing of the place, drawn when something is new.
+// The wall: a card for each camera with its people on black, drawn when something is new.
 import { clear, drawSkeleton, drawZones, fit } from "./drawing.js";
-import { drawPlace } from "./places.js";
 import { Scores } from "./scores.js";
 import { duration, element, sentence, times } from "./words.js";
 
@@ -84,7 +83,6 @@ class Card {
     if (!this.camera) return;
     const size = this.frame?.size ?? [16, 9];
     const view = fit(this.canvas, size);
-    this.box.dataset.place = this.frame !== null && drawPlace(pen, this.camera, view, size);
     drawZones(pen, this.camera.zones, view, size);
     if (!this.frame || performance.now() - this.arrived > OLD_MS) return;
     const people = [...this.frame.people].sort((a, b) => (a.of ?? -1) - (b.of ?? -1));
@@ -129,8 +127,7 @@ class Card {
     this.numbers.textContent = parts.filter((one) => one).join(" · ");
     this.drift.hidden = !camera.drifted;
     this.drift.textContent = camera.drifted ? sentence(`${camera.drift}.`) : "";
-    const behind = camera.place ? "on a drawing of the place" : "no picture, skeletons only";
-    this.canvas.setAttribute("aria-label", `${camera.name}: ${words}, ${people} in view, ${behind}`);
+    this.canvas.setAttribute("aria-label", `${camera.name}: ${words}, ${people} in view, no picture, skeletons only`);
     this.limit.textContent = camera.threshold === null ? "No limit yet: nobody is judged" : camera.limit && `Limit: ${camera.limit}`;
     this.limit.classList.toggle("provisional", camera.provisional || camera.threshold === null);
     this.scores.tell(camera.threshold, now);

@@ -1,5 +1,4 @@
 // Zones over the skeletons of a camera: drawn by clicks, moved by dragging, or written as numbers.
-import { drawPlace, placeReady } from "./places.js";
 import { element } from "./words.js";
 
 const REACH_PX = 14;
@@ -31,7 +30,6 @@ export class Zones {
     this.camera = null;
     this.chosen = null;
     this.frame = null;
-    this.live = null;
     this.held = null;
     this.past = [];
     document.getElementById("new-zone").addEventListener("click", () => this.add());
@@ -49,15 +47,6 @@ export class Zones {
     this.past = [];
     this.frame = null;
     this.list();
-  }
-
-  // What the running site says of the camera, such as whether it has a drawing of the place.
-  setLive(live) {
-    const isNew = live?.name !== this.live?.name || live?.place !== this.live?.place;
-    this.live = live ?? null;
-    if (!isNew) return;
-    this.draw();
-    placeReady(this.live).then((ready) => ready && this.draw());
   }
 
   // A frame: its size, people as lists of joints in pixels, and the bones between them.
@@ -253,7 +242,6 @@ export class Zones {
     pen.fillStyle = "#000000";
     pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
     if (!this.camera) return;
-    drawPlace(pen, this.live, { scale: 1, left: 0, top: 0 }, [this.canvas.width, this.canvas.height]);
     if (this.frame) this.drawPeople(pen, ratio);
     this.canvas.dataset.people = this.frame?.people.length ?? "";
     this.camera.zones.forEach((zone, n) => this.drawZone(pen, zone, n === this.chosen, ratio));
