@@ -237,19 +237,80 @@ def test_a_camera_with_pictures_is_tried_with_the_networks_of_the_site(
     assert "expected a video file, got no file" in told["problem"]
 
 
-@pytest.mark.slow
-def test_a_camera_that_does_not_answer_is_said_without_its_password(
-    mill: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+SECRETS = """
+[[cameras]]
+name = "door"
+url = "rtsp://127.0.0.1:9/stream"
+credentials = "env:DOOR"
+threshold = 3.0
+rate = 12.5
+[[sinks.webhooks]]
+url = "https://example.org/hook"
+secret = "file:hook.secret"
+"""
+
+
+@pytest.fixture
+def guarded(mill: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Editing:
+    """A site with a password of a camera, and other secrets beside it."""
     monkeypatch.setenv("DOOR", "admin:tops3cret")
+    monkeypatch.setenv("MQTTPW", "tops3cret")
     files = tmp_path / "files"
     files.mkdir()
-    editing = Editing(mill, files, TEXT + write_networks(files))
-    keys = {"url": "rtsp://127.0.0.1:9/stream", "credentials": "env:DOOR"}
-    status, told = editing.post("try-camera", keys=keys)
+    for name, line in (("hook", "tops3cret"), ("ntfy", "ntfys://tops3cret@ntfy.example/topic")):
+        (files / f"{name}.secret").write_text(line)
+        (files / f"{name}.secret").chmod(0o600)
+    return Editing(mill, files, TEXT + SECRETS + write_networks(files))
+
+
+def test_a_browser_has_no_secret_sent_to_its_own_host(
+    guarded: Editing, caplog: pytest.LogCaptureFixture
+) -> None:
+    with web_server() as thief:
+        netloc = thief.address.removeprefix("http://")
+        cameras: list[dict[str, str | None]] = [
+            {"url": f"{thief.address}/camera/${{MQTTPW}}"},
+            {"url": f"http://${{DOOR}}@{netloc}/camera", "credentials": None},
+            {"url": f"{thief.address}/camera", "credentials": "env:DOOR"},
+            {"url": f"{thief.address}/camera", "credentials": "file:ntfy.secret"},
+        ]
+        changes = [{"edit": "change camera", "camera": "door", "keys": keys} for keys in cameras]
+        hook = {"section": "sinks.webhooks", "name": "webhook", "keys": {"url": thief.address}}
+        changes.append({"edit": "change section"} | hook)
+        before = guarded.file.read_text()
+        refused = [guarded.post("try-camera", keys=keys) for keys in cameras]
+        refused += [guarded.edit(change) for change in changes]
+        text = before.replace("https://example.org", thief.address)
+        body = {"digest": guarded.settings()["digest"], "text": text}
+        answer = guarded.client.put("/api/settings", json=body)
+        refused.append((answer.status_code, answer.json()))
+        _, checked = guarded.post("check", text=text)
+        refused.append((422, {"detail": checked["wrong"]}))
+    assert thief.got == []
+    for status, told in refused:
+        assert status == 422
+        assert told["detail"]["problem"].startswith("expected secrets that the saved settings use")
+        assert "on the machine itself" in told["detail"]["hint"]
+    assert guarded.file.read_text() == before
+    assert "tops3cret" not in json.dumps(refused) + caplog.text
+    # who asked for it stands in the audit log
+    log = guarded.client.get("/api/audit").json()
+    found = [one["subject"] for one in log if one["action"] == "was refused"]
+    assert len(found) == len(refused) - 1
+    assert f"for {thief.address}, got env:DOOR" in "\n".join(found)
+
+
+@pytest.mark.slow
+def test_a_camera_that_does_not_answer_is_said_without_its_password(guarded: Editing) -> None:
+    keys = {"url": "rtsp://127.0.0.1:9/other?session=5", "credentials": "env:DOOR"}
+    status, told = guarded.post("try-camera", keys=keys)
     assert status == 200
     assert "refused" in told["problem"]
     assert "tops3cret" not in json.dumps(told)
+    # its host stands in the audit log, and who tried it
+    log = guarded.client.get("/api/audit").json()
+    tried = [(one["user"], one["subject"]) for one in log if one["action"] == "tried a camera"]
+    assert tried == [("token", "rtsp://127.0.0.1:9")]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from stepvad.files import HIDDEN, SECRET_NAME, redact, secret_line
 logger = logging.getLogger(__name__)
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
-_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 PORTS = {"rtsps": 322, "https": 443}
 """Schemes over TLS, and their default ports."""
@@ -194,7 +194,7 @@ def warn_if_insecure(camera: str, address: str, tls: CameraTls) -> None:
 
 def _named_values(text: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables named in a URL, with their values."""
-    names = _PLACEHOLDER.findall(text)
+    names = PLACEHOLDER.findall(text)
     missing = [name for name in names if name not in environment]
     if missing:
         raise DataError(
@@ -216,7 +216,7 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
             return plain
         return quote(plain, safe="" if separate else ":")
 
-    return _PLACEHOLDER.sub(value, text)
+    return PLACEHOLDER.sub(value, text)
 
 
 def _checked(text: str) -> SplitResult:

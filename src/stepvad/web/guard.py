@@ -103,7 +103,7 @@ class Guard:
             refusal, receive = await _whole_body(Headers(scope=scope), receive)
         if refusal is None:
             await self.app(scope, receive, protected)
-            if statuses and statuses[0] < 400:
+            if statuses and (statuses[0] < 400 or "audit_refused" in scope.get("state", {})):
                 await self._audit(scope, rule, child)
         else:
             await refusal(scope, receive, protected)
@@ -114,9 +114,12 @@ class Guard:
         user = state.get("user")
         if not rule.audit or not isinstance(user, User):
             return
+        action = rule.audit
         subject = state.get("audit_subject", " ".join(child.get("path_params", {}).values()))
+        if "audit_refused" in state:
+            action, subject = "was refused", state["audit_refused"]
         note = self.trail.record_look if rule.is_look else self.trail.record
-        await note(user.name, rule.audit, subject, address_of(scope))
+        await note(user.name, action, subject, address_of(scope))
 
     async def _refusal(self, scope: Scope, rule: Rule) -> Response | None:
         """The response that rejects a request; None if it may pass."""

@@ -25,6 +25,7 @@ from stepvad.site.settings.editing import Edit, KeyChanges
 from stepvad.site.settings.file import SettingsError, parse
 from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEditor, SettingsText
 from stepvad.site.settings.page import concern_of, limits_of
+from stepvad.site.settings.secrets import SecretError, place_of
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks import TestResult, find_people, names, send_tests
 from stepvad.web.routes import EventStore, Problem, Strict
@@ -258,20 +259,20 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
             return _settings(known, known.current())
 
     @app.put("/api/settings", tags=["settings"], responses=REFUSALS)
-    def save(asked: SaveText) -> SavedSettings:
+    def save(asked: SaveText, request: Request) -> SavedSettings:
         """Replace the file, if it is valid and nobody changed it; the site starts again."""
         known = _needed(editor)
-        with _refusals(asked.text):
+        with _refusals(asked.text, request):
             return _saved(known.save(asked.digest, asked.text), asked.digest)
 
     @app.patch("/api/settings", tags=["settings"], responses=REFUSALS)
-    def edit(asked: SaveEdits) -> SavedSettings:
+    def edit(asked: SaveEdits, request: Request) -> SavedSettings:
         """Change cameras, zones and sections; everything else in the file stays as it is."""
         known = _needed(editor)
         # apply the edits to the file's text, then save it as one text
         with _refusals():
             text = known.edited(asked.digest, asked.edits)
-        with _refusals(text):
+        with _refusals(text, request):
             return _saved(known.save(asked.digest, text), asked.digest)
 
     @app.post("/api/settings/check", tags=["settings"], responses=REFUSALS)
@@ -287,11 +288,15 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
 
 def _add_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
     @app.post("/api/settings/try-camera", tags=["settings"], responses=REFUSALS)
-    def try_camera(asked: TryCamera) -> CameraPicture | CameraProblem:
+    def try_camera(asked: TryCamera, request: Request) -> CameraPicture | CameraProblem:
         """Open a camera and show one frame of it as skeletons; no pixel leaves the machine."""
         known = _needed(editor)
-        with _refusals():
-            return known.try_camera(asked.keys)
+        with _refusals(request=request):
+            camera = known.tried(asked.keys)
+            # the audit log names its host, never a password or a path
+            is_stream = camera.kind == "stream"
+            request.state.audit_subject = place_of(camera.url) if is_stream else camera.kind
+            return known.try_camera(camera)
 
     @app.post("/api/settings/test-sink", tags=["settings"], responses=REFUSALS)
     def test_sink(asked: TestSink) -> TestedSink:
@@ -336,10 +341,14 @@ def _saved(now: SettingsText, before: str) -> SavedSettings:
 
 
 @contextmanager
-def _refusals(text: str = "") -> Iterator[None]:
+def _refusals(text: str = "", request: Request | None = None) -> Iterator[None]:
     """Answer 409 if somebody else was first, 422 with words if something is refused."""
     try:
         yield
+    except SecretError as error:
+        if request is not None:
+            request.state.audit_refused = error.problem
+        raise HTTPException(422, _wrong(error).model_dump()) from None
     except (FileChangedError, BusyError) as error:
         raise HTTPException(409, _wrong(error).model_dump()) from None
     except StepvadError as error:

@@ -16,7 +16,8 @@ from stepvad.files import replacing
 from stepvad.site.checking import CameraPicture, CameraProblem, check, try_camera
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
 from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
-from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.settings.secrets import check_secrets
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.sinks import send_test
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class SettingsEditor:
     def check_text(self, text: str) -> list[str]:
         """Check a text as `stepvad watch --check` does; a line for each check that passes."""
         settings = self.validate(text)
+        check_secrets(settings, self._saved())
         lines = [*check(settings)]
         web = settings.web
         if web.enabled and web.port not in (0, self.running.web.port):
@@ -71,15 +73,27 @@ class SettingsEditor:
                 self._reload()
             return saved
 
-    def try_camera(self, keys: KeyChanges) -> CameraPicture | CameraProblem:
-        """Open a camera that the file need not have; one at a time."""
+    def _saved(self) -> SiteSettings:
+        """The settings in the file; those that run if somebody broke it by hand."""
+        try:
+            return self.validate(self.current().text)
+        except ConfigError:
+            return self.running
+
+    def tried(self, keys: KeyChanges) -> CameraSettings:
+        """A camera that the file need not have, with secrets that its host gets anyway."""
         # only the keys that say how to reach the camera
         given = {key: keys[key] for key in TRIED_KEYS if keys.get(key) is not None}
         new = AddCamera(edit="add camera", keys={"name": TRIED, **given})
         try:
-            camera = self.validate(edited('model = "unused"\n', [new])).camera(TRIED)
+            wanted = self.validate(edited('model = "unused"\n', [new]))
         except SettingsError as error:
             raise ConfigError(error.what, hint=error.hint) from None
+        check_secrets(wanted, self._saved())
+        return wanted.camera(TRIED)
+
+    def try_camera(self, camera: CameraSettings) -> CameraPicture | CameraProblem:
+        """Open a camera; one at a time."""
         with _one_at_a_time(self._trying, "another camera is being tried"):
             return try_camera(camera, self.running.pose, self.running.logs)
 

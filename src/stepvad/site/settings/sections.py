@@ -31,7 +31,7 @@ from stepvad.site.settings.page import (
 from stepvad.video.camera import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.source import PICTURE_RATE
-from stepvad.video.url import PORTS, SCHEMES, CameraTls, Url
+from stepvad.video.url import PLACEHOLDER, PORTS, SCHEMES, CameraTls, Url
 
 LEARNED = "learned"
 """Directory of learned models in the data directory."""
@@ -44,7 +44,6 @@ Zone = list[tuple[float, float]]
 Named = TypeVar("Named", "WebhookSettings", NotifySettings)
 DEMO = "demo:"
 POSE_SUFFIXES = (".parquet", ".json")
-_PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 TOKEN = "token"
 """File in the data directory with a generated token."""
@@ -241,7 +240,7 @@ class CameraSettings(Section):
         if "://" not in url:
             return url if url == DEMO else str(beside(Path(url), info))
         # a placeholder for a secret is fine, a secret is not
-        bare = _PLACEHOLDER.sub("", url)
+        bare = PLACEHOLDER.sub("", url)
         if bare.partition("://")[0] not in SCHEMES:
             raise ValueError(
                 f"expected one of {', '.join(SCHEMES)}, got another scheme | "
