@@ -148,6 +148,8 @@ class SinkMessage:
     type: ChangeKind
     before: Record
     after: Record
+    stored: bool = True
+    """False if the site could not store the change yet; it is sent once all the same."""
 
 
 def message(kind: ChangeKind, before: Record | None, after: Record) -> SinkMessage:

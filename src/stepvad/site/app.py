@@ -31,6 +31,7 @@ from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
 from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.site.store.outbox import SinkDelivery
+from stepvad.site.troubles import RunMarker, SiteFaults, TroubleListener, Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,10 @@ LOCK_S = 10.0
 """Longest wait for another site on the same data to exit."""
 DELIVER_S, DELIVERIES_S = 3.0, 3.0
 """Longest time for the last messages, then for the deliveries to stop."""
-LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 2.0, 3.0, 600.0, 600.0
+TROUBLES_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
 """Intervals of periodic work."""
+RUNNING = "running"
+"""File in the data directory that an orderly end removes."""
 
 Explain = Callable[[str], EventExplanation]
 MarkEvent = Callable[[str, Mark | None, str], None]
@@ -95,6 +98,7 @@ class Site:
         self.store = Store(settings.data / FILE_NAME, known)
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
+        self._running = RunMarker(settings.data / RUNNING)
         self.pipeline = build_pipeline(settings, Models(), self.status, self.store)
         self.learner = None
         if rounds is not None and settings.is_learning:
@@ -114,12 +118,18 @@ class Site:
         """
         for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
+        faults = SiteFaults(
+            *(self.store, self.status, self.pipeline.unusable),
+            has_failed=self._running.begin(),
+        )
+        troubles = Troubles(self.status, faults.find)
         connected = self._connect_sinks()
+        troubles.listeners += [sink for sink in connected if isinstance(sink, TroubleListener)]
         deliveries = [SinkDelivery(self.store.outbox, sink) for sink in connected]
         hearing = [sink for sink in connected if isinstance(sink, LoadListener)]
         page = self._page()
         others: list[Stage] = [page] if page else []
-        others += [self._housekeeping(deliveries, hearing).stage]
+        others += [self._housekeeping(deliveries, hearing, troubles).stage]
         others += [self.learner.stage] if self.learner else []
         try:
             # consumers before producers: deliveries and the page, then the pipeline
@@ -131,6 +141,7 @@ class Site:
             )
             watch_over(self._supervisor, stop, beat)
             logger.info("stopping")
+            self._running.end()
             # cameras first, deliveries last
             left = self.pipeline.stop(self._supervisor)
             left += self._supervisor.stop(others, PAGE_S)
@@ -172,13 +183,17 @@ class Site:
         return page
 
     def _housekeeping(
-        self, deliveries: Sequence[SinkDelivery], hearing: Sequence[LoadListener]
+        self,
+        deliveries: Sequence[SinkDelivery],
+        hearing: Sequence[LoadListener],
+        troubles: Troubles,
     ) -> Housekeeping:
         """Periodic work; what takes long goes to the background."""
         pipeline, queue = self.pipeline, partial(self.pipeline.tasks.put, "upkeep")
         # looked at often, done in the background
         retain = partial(delete_old_data, self.store, pipeline.recordings, self.settings.retention)
         jobs = [
+            Job(TROUBLES_S, troubles.look),
             Job(LOAD_S, LoadWatch(self.status, hearing).report_changes),
             Job(MARKS_S, partial(queue, pipeline.marks.follow)),
             Job(RETAIN_S, partial(queue, retain)),

@@ -82,7 +82,7 @@ class Live:
                 sent_at = time.monotonic()
                 now = self.status.snapshot()
                 message: dict[str, object] = {"now": round(time.time(), 1)}
-                message |= {"cameras": now.cameras, "sinks": now.sinks}
+                message |= {"cameras": now.cameras, "sinks": now.sinks, "troubles": now.troubles}
                 newest = await self.version()
                 if newest != version:
                     message["events"] = version = newest

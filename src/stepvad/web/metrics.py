@@ -85,6 +85,7 @@ class SiteMetrics(Collector):
         now = self.status.snapshot()
         yield InfoMetricFamily("stepvad", "The running version.", value={"version": self.version})
         yield Gauge("stepvad_uptime_seconds", "Time since the start.", value=now.uptime_s)
+        yield Gauge("stepvad_troubles", "Troubles that go on.", value=len(now.troubles))
         yield from _families(CAMERAS, "camera", now.cameras)
         yield from _families(SINKS, "sink", now.sinks)
         yield from _families(STAGES, "stage", self.health.stages)

@@ -208,6 +208,7 @@ class SiteAnswer(Strict):
     version: str
     uptime_s: float
     cameras: list[str]
+    troubles: tuple[live.Trouble, ...]
 
 
 class TimelineAnswer(Strict):
@@ -293,11 +294,13 @@ class Resent(Strict):
 def _add_site(app: FastAPI, site: PageContext, version: str) -> None:
     @app.get("/api/site", tags=["site"])
     def the_site() -> SiteAnswer:
-        """The site itself."""
+        """The site itself, and what is wrong with it."""
+        now = site.status.snapshot()
         return SiteAnswer(
             name=site.settings.name,
             version=version,
-            uptime_s=site.status.snapshot().uptime_s,
+            uptime_s=now.uptime_s,
+            troubles=now.troubles,
             cameras=site.status.names() or [*site.store.stored().cameras],
         )
 

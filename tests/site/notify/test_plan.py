@@ -539,7 +539,7 @@ def test_a_site_that_is_killed_in_the_middle_of_repeats_goes_on_with_them(tmp_pa
         server.statuses = [200] * 100
         people = (
             '[[sinks.notify]]\nto = ["env:PEOPLE"]\nrepeat_minutes = 0.03\nrepeat_times = 4\n'
-            'cameras = ["door"]\n'
+            'cameras = ["door"]\ntroubles = false\n'
         )
         clip = one_person(120.0, every_s=120.0, for_s=4.0, phase_s=118.0)
         path = write_site(tmp_path, pose_camera("door", clip, tmp_path), people)

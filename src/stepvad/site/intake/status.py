@@ -109,6 +109,16 @@ class LearningView:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that is wrong with the site."""
+
+    key: str
+    words: str
+    since: float
+    """Unix time of its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Status of the whole site at one moment."""
 
@@ -119,6 +129,7 @@ class Snapshot:
     """Background tasks dropped because the queue was full, by kind."""
     learning: LearningView | None = None
     """None if the site has a model that others made."""
+    troubles: tuple[Trouble, ...] = ()
 
 
 class _Timeline:
@@ -195,6 +206,7 @@ class LiveStatus:
         self._sinks: dict[str, SinkView] = {}
         self._dropped_tasks: dict[str, int] = {}
         self._learning: LearningView | None = None
+        self._troubles: tuple[Trouble, ...] = ()
 
     def camera(
         self,
@@ -307,6 +319,11 @@ class LiveStatus:
         with self._lock:
             self._learning = view
 
+    def troubles(self, now: Sequence[Trouble]) -> None:
+        """Set what is wrong with the site."""
+        with self._lock:
+            self._troubles = tuple(now)
+
     def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
         """Set the number of background tasks dropped since the start, by kind."""
         with self._lock:
@@ -322,6 +339,7 @@ class LiveStatus:
                 now - self._began,
                 dict(self._dropped_tasks),
                 self._learning,
+                self._troubles,
             )
 
     def names(self) -> list[str]:

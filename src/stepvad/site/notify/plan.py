@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from stepvad.codec import Count, NewerVersionError
-from stepvad.errors import ConfigError, os_reason
+from stepvad.errors import ConfigError, StepvadError, os_reason
 from stepvad.events.record import DeliveryError, Record, SinkMessage
 from stepvad.events.rules import ChangeKind, WatchHours
 from stepvad.files import read_state, write_state
 from stepvad.retries import Backoff
 from stepvad.site.notify.people import Target
-from stepvad.site.notify.words import NoticeWords, NotificationKind
+from stepvad.site.notify.words import Notice, NoticeWords, NotificationKind
 from stepvad.site.settings.page import NotifySettings
+from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
+from stepvad.site.troubles import Fault, TroubleChange
 
+logger = logging.getLogger(__name__)
 WORDS_S = 4.0
 """Longest wait of the first message for the words that explain the event."""
 HOUR_S = 3600.0
@@ -28,6 +34,8 @@ MOST_EVENTS = 2000
 DIRECTORY = "notifications"
 """Directory in the data directory of a site."""
 MAX_BYTES = 1 << 20
+MOST_TROUBLES = 50
+"""Troubles that wait for a service that is down; beyond it the oldest are forgotten."""
 
 FIRST_S, LONGEST_S = 2.0, 300.0
 """Shortest and longest delay before a failed message is sent again."""
@@ -39,7 +47,8 @@ class Notify:
     A change of an event only changes the plan, which is on disk before the change counts as
     delivered. `send_due` sends what the plan says, in the words of the stored events: what was
     deleted or seen meanwhile is not sent. While the plan of the last run cannot be read, changes
-    wait in the store.
+    wait in the store. While the disk fails, plan and events are those in memory. Troubles of the
+    site go first, whatever the hour, and count towards no limit.
     """
 
     def __init__(
@@ -59,12 +68,21 @@ class Notify:
         self._read_plan: NotificationPlan | None = None
         self._backoff = Backoff(FIRST_S, LONGEST_S)
         self._not_before = 0.0
-        self._is_checked = False
+        self._is_checked = self._is_unsaved = False
+        self._messages: dict[str, SinkMessage] = {}
+        """The latest message of each event in the plan that this run got."""
+        self._troubles: deque[TroubleChange] = deque(maxlen=MOST_TROUBLES)
+
+    def trouble(self, change: TroubleChange) -> None:
+        """Take down a trouble of the site; the message follows."""
+        if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault):
+            self._troubles.append(change)
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Take down a change; the message to people follows when it is due."""
-        now = self._events.now()
-        self._keep(self._scheduler.changed(self._plan, kind, message.after, now))
+        now, plan = self._events.now(), self._plan
+        self._messages[message.after.id] = message
+        self._keep(self._scheduler.changed(plan, kind, message.after, now))
 
     def send_due(self) -> bool:
         """Send the message that is due; return whether there was one."""
@@ -72,23 +90,38 @@ class Notify:
             return False
         self._check()
         now = self._events.now()
+        if changes := [*self._troubles]:
+            self._deliver(self._words.troubles(changes, now))
+            for _ in changes:
+                self._troubles.popleft()
+            return True
         ids = [one.id for one in self._plan.events]
         # what people have seen meanwhile is not sent
-        seen = {*self._events.reviews(ids)} if ids else set()
+        seen = set[str]()
+        with suppress(StoreError):
+            seen = {*self._events.reviews(ids)} if ids else seen
         plan, message = self._scheduler.next(self._plan, now, seen)
         self._keep(plan)
         if message is None:
             return False
-        found = (self._events.event(id) for id in message.ids)
+        found = map(self._event, message.ids)
         records = [record for record in found if record is not None]
         if not records:  # deleted from the store meanwhile
             kept = tuple(one for one in plan.events if one.id not in message.ids)
             self._keep(NotificationPlan(kept, plan.sent))
             return False
         # without anybody to get it, it counts as told and not towards the limit
-        notice = self._words.notice(message.kind, records, now, next_at=message.next_at)
+        unstored = any(id in self._messages and not self._messages[id].stored for id in message.ids)
+        notice = self._words.notice(
+            message.kind, records, now, next_at=message.next_at, unstored=unstored
+        )
+        is_sent = self._deliver(notice)
+        self._keep(self._scheduler.told(self._plan, message, now, counts=is_sent))
+        return is_sent
+
+    def _deliver(self, notice: Notice) -> bool:
+        """Send a message; False if there is nobody to get it."""
         if not self._target.has_people:
-            self._keep(self._scheduler.told(self._plan, message, now, counts=False))
             return False
         try:
             self._target.deliver(notice)
@@ -96,8 +129,19 @@ class Notify:
             self._put_off()
             raise
         self._backoff.reset()
-        self._keep(self._scheduler.told(self._plan, message, now))
         return True
+
+    def _event(self, id: str) -> Record | None:
+        """An event as it is stored, or as it came if the store did not take it or cannot be read.
+
+        None if it was deleted.
+        """
+        latest = self._messages.get(id)
+        try:
+            stored = self._events.event(id)
+        except StoreError:
+            return None if latest is None else latest.after
+        return latest.after if stored is None and latest and not latest.stored else stored
 
     def cancel(self) -> None:
         """Give up a running send; its message is sent after the next start."""
@@ -138,10 +182,20 @@ class Notify:
         self._not_before = self._monotonic() + self._backoff.next_s()
 
     def _keep(self, plan: NotificationPlan) -> None:
-        """Save the plan if it has changed."""
-        if plan != self._plan:
+        """Save the plan if it has changed; while the disk fails, it is in memory alone."""
+        if plan == self._plan and not self._is_unsaved:
+            return
+        self._read_plan = plan
+        known = {one.id for one in plan.events}
+        self._messages = {id: one for id, one in self._messages.items() if id in known}
+        try:
             write_state(self._file, plan)
-            self._read_plan = plan
+        except (OSError, StepvadError) as error:
+            if not self._is_unsaved:
+                logger.warning("%s: the plan of messages cannot be saved: %s", self.name, error)
+            self._is_unsaved = True
+        else:
+            self._is_unsaved = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +301,7 @@ class NotificationRules:
     repeat_s: float | None = None
     repeat_times: int = 3
     say_when_over: bool = False
+    troubles: bool = True
 
     @classmethod
     def from_settings(cls, settings: NotifySettings) -> NotificationRules:
@@ -261,7 +316,13 @@ class NotificationRules:
             repeat_s=None if repeat is None else 60.0 * repeat,
             repeat_times=settings.repeat_times,
             say_when_over=settings.say_when_over,
+            troubles=settings.troubles,
         )
+
+    def hears_of(self, fault: Fault) -> bool:
+        """True if people hear of this trouble of the site or of one of its cameras."""
+        is_own = not (self.cameras and fault.camera) or fault.camera in self.cameras
+        return self.troubles and is_own
 
     def concerns(self, record: Record) -> bool:
         """True if people hear of this event."""

@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Literal
 from urllib.parse import quote, urlsplit
@@ -15,8 +15,10 @@ from urllib.parse import quote, urlsplit
 from stepvad.events.camera import WENT_DOWN, WENT_DOWN_WORDS
 from stepvad.events.record import Record
 from stepvad.site.settings.page import Web, is_loopback
+from stepvad.site.troubles import TroubleChange
 
 NotificationKind = Literal["new", "again", "over"]
+UNSTORED = "The site cannot store events now, so the page may not show this."
 LISTED = 5
 """Events that a message describes; of more it says the number only."""
 MOST_WHY = 240
@@ -57,17 +59,41 @@ class NoticeWords:
         now: float,
         *,
         next_at: float | None = None,
+        unstored: bool = False,
     ) -> Notice:
-        """The message about one event or several."""
+        """The message about one event or several; `unstored`: the disk does not take them yet."""
         is_one = len(records) == 1
         made = self._one(kind, records[0], now) if is_one else self._several(kind, records, now)
+        if unstored:
+            link = f"{self.page}/" if self.page else ""
+            made = replace(made, body=f"{made.body}\n{UNSTORED}", link=link)
         if next_at is None:
             return made
         limit = (
             "This is the last message of this hour: further events follow in one message from "
             f"{datetime.fromtimestamp(next_at, self.zone):%H:%M} on."
         )
-        return Notice(made.title, f"{made.body}\n{limit}", made.link, made.tag)
+        return replace(made, body=f"{made.body}\n{limit}")
+
+    def troubles(self, changes: Sequence[TroubleChange], now: float) -> Notice:
+        """The message about troubles of the site that began or ended."""
+        said = [_changed(one) for one in changes]
+        if len(said) == 1:
+            title, body = said[0], self._detail(changes[0], now)
+        else:
+            title = f"{len(said)} messages about the site"
+            parts = zip(said, changes, strict=True)
+            body = "\n".join(f"{text}. {self._detail(one, now)}" for text, one in parts)
+        link = f"{self.page}/" if self.page else ""
+        return Notice(f"{self.site}: {title}", body, link, "trouble")
+
+    def _detail(self, change: TroubleChange, now: float) -> str:
+        """The reason of a trouble and its time."""
+        began = self._when(change.since, now)
+        if change.kind == "end":
+            return f"Since {began} it had been said: {change.fault.words}."
+        detail = change.fault.detail.rstrip(".")
+        return f"{detail[:1].upper()}{detail[1:]}. {began}" if detail else began
 
     def test(self, name: str) -> Notice:
         """A message that shows that messages arrive."""
@@ -85,7 +111,7 @@ class NoticeWords:
             case "again":
                 says = f"Nobody has looked yet. {what(record)}"
             case "over":
-                says = f"Over after {lasted(record)}"
+                says = f"Over after {lasted((record.end_time or 0.0) - record.start_time)}"
         # the link opens this event
         body = f"{says}. {self._when(record.start_time, now)}"
         link = f"{self.page}/#event/{quote(record.id, safe='')}" if self.page else ""
@@ -136,12 +162,21 @@ def what(record: Record) -> str:
     return "Someone is moving unusually" + (f": {why}" if why else "")
 
 
-def lasted(record: Record) -> str:
-    """Duration of an event, in words."""
-    seconds = max((record.end_time or record.start_time) - record.start_time, 0.0)
+def lasted(seconds: float) -> str:
+    """A duration in words."""
     if seconds < 60:
         return f"{max(round(seconds), 1)} s"
-    return f"{int(seconds // 60)} min {round(seconds % 60)} s"
+    if seconds < 600:
+        return f"{int(seconds // 60)} min {round(seconds % 60)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _changed(change: TroubleChange) -> str:
+    """The beginning or end of a trouble, without its full stop."""
+    if change.kind == "begin":
+        return change.fault.words
+    return f"{change.fault.over}, after {lasted(change.lasted_s)}"
 
 
 def page_address(web: Web) -> str:

@@ -338,6 +338,11 @@ class NotifySettings(Section):
     say_when_over: bool = Field(
         False, description="Send a second, short message when the event is over."
     )
+    troubles: bool = Field(
+        True,
+        description="Say what is wrong with the site or a camera, and when it is over, "
+        "in quiet hours, too.",
+    )
 
     @property
     def browsers(self) -> bool:

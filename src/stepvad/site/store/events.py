@@ -79,6 +79,8 @@ class Store:
         self._clock, self._time = clock, StoreClock(monotonic)
         self._database = Database(self.path, EVENT_STORE, create=create)
         self.outbox = Outbox(self._database, clock)
+        self.trouble = ""
+        """The reason why events cannot be stored now; empty if they can."""
 
     def close(self) -> None:
         """Close the file."""

@@ -269,9 +269,9 @@ class SinkDelivery:
         # in order: what comes after a message that failed waits with it
         seen = self._outbox.posted()
         try:
+            self._send_due()  # first: it goes on while the store fails
             pending = self._outbox.pending(self.name, BATCH)
             done = all(self._is_done(message) for message in pending)
-            self._send_due()
         except Exception as error:  # the store's disk may be full: keep running
             self._fail(f"{type(error).__name__}: {error}")
             self._called.wait(self._troubles.next_s())

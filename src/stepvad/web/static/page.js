@@ -7,6 +7,7 @@ import { MomentView } from "./moment.js";
 import { showHealth, showStored } from "./health.js";
 import { refreshLearning } from "./learning.js";
 import { Wall } from "./wall.js";
+import { element, sentence, when } from "./words.js";
 
 const REFRESH_MS = 30000; // the whole hour of scores is asked for again
 const LEARNING_MS = 5000;
@@ -22,9 +23,19 @@ const timelines = async () => {
   for (const one of (await ask("/api/timelines")) ?? []) wall.setTimeline(one);
 };
 
+const showTroubles = (troubles) => {
+  const box = document.getElementById("troubles");
+  const lines = troubles.map((one) => `${sentence(one.words)}, since ${when(one.since)}`);
+  if (box.dataset.said === lines.join("\n")) return;
+  box.dataset.said = lines.join("\n");
+  box.hidden = !lines.length;
+  box.replaceChildren(...lines.map((line) => element("li", "", line)));
+};
+
 const hear = (message) => {
   if (message.frames) wall.showFrames(message.frames);
   if (!message.cameras) return;
+  showTroubles(message.troubles);
   const hasWall = message.cameras.length > 0; // a fleet has events alone
   document.getElementById("cameras").hidden = !hasWall;
   document.body.classList.toggle("events-only", !hasWall);
