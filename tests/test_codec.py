@@ -257,7 +257,8 @@ def test_a_missing_field_has_its_default_or_is_named(value: Any) -> None:
 def test_a_newer_version_is_told_from_damage_wherever_it_is_stated(value: Any) -> None:
     plain = to_plain(value)
     for owner, key in [*places(plain)]:
-        if key in VERSIONS and isinstance(owner, dict):
+        is_stated = key in VERSIONS and isinstance(owner, dict)
+        if is_stated and not (key == "version" and "schema" in owner):  # that of an event counts
             owner[key] = 9
             with pytest.raises(NewerVersionError, match=r"^value: expected version "):
                 from_plain(type(value), plain, "value")

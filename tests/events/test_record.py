@@ -66,6 +66,7 @@ def test_a_message_tells_before_and_after() -> None:
         "type": "update",
         "before": to_plain(before),
         "after": to_plain(after),
+        "stored": True,
     }
     assert message("new", None, before).before == before
 

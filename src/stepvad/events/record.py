@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, get_args
 from urllib.parse import quote
 
-from stepvad.codec import Integer, to_plain
+from stepvad.codec import Count, Integer, to_plain
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.rules import ChangeKind, Event
 
@@ -68,6 +68,8 @@ class Record:
     """Frames per second that the camera was watched at; None if not stated."""
     model_fps: float | None = None
     """Frames per second that the model was fitted at; None if it does not state it."""
+    version: Count = 0
+    """Rises with every change, over all events of a site; with the id it names a message."""
     schema: Literal[1] = 1
     """Version of the layout."""
 

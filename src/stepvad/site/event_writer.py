@@ -140,13 +140,17 @@ class ChangeQueue:
     number of events that start while the disk is unavailable.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, next_version: Callable[[], int] = lambda: 0) -> None:
+        """`next_version` numbers the changes, before the first attempt to store them."""
+        self._next_version = next_version
         self._waiting: deque[PendingChange] = deque()
         self._news = threading.Condition()
 
     def put(self, change: PendingChange) -> None:
         """Add a change."""
         with self._news:
+            record = replace(change.record, version=self._next_version())
+            change = replace(change, record=record)
             # the oldest change may be on its way to the disk: it is never replaced
             latest = self._waiting[-1] if len(self._waiting) > 1 else None
             # of two updates of an event only the later one counts

@@ -99,7 +99,7 @@ def build_pipeline(
     profiles = {name: watcher.profile for name, watcher in watchers.items()}
     # from people to changes of events; explanations and changed limits come back to it
     recordings = settings.data / RECORDINGS
-    changes, tasks = event_writer.ChangeQueue(), event_writer.TaskQueue()
+    changes, tasks = event_writer.ChangeQueue(store.next_version), event_writer.TaskQueue()
     explained: deque[event_writer.Explained] = deque(maxlen=MOST_RETURNED)
     limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
     drifting = cameras.drifting(profiles)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,9 @@ def test_a_message_that_arrives_leaves_no_line_in_the_log_of_a_site(
 
 def test_the_id_of_a_message_is_the_same_each_time_and_no_other_has_it() -> None:
     update = message("update", record(), record(score=5.0))
-    other = message("update", record(), record(score=6.0))
-    ids = [cloud_event("update", one, "home")["id"] for one in (update, other, update)]
+    other = message("update", record(), record(version=6))
+    again = replace(update, stored=False)
+    ids = [cloud_event("update", one, "home")["id"] for one in (update, other, again)]
     assert ids[0] == ids[2] != ids[1]
     end = record().ended("calm", 1060.5)
     told = cloud_event("end", message("end", record(), end), "home")

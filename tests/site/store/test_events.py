@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.events.record import DAY_S, Review
+from stepvad.events.record import DAY_S, Review, SinkMessage
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
 from stepvad.site.store.database import EVENT_STORE, connect_durably
@@ -64,8 +64,40 @@ def test_an_end_needs_an_end_time_and_nothing_else_has_one(store: Store) -> None
     with pytest.raises(DataError, match="expected an end time with an end"):
         store.change("end", record())
     with pytest.raises(DataError, match="expected an end time with an end"):
-        store.change("update", record().ended("calm", 1002.0))
+        store.change("new", record().ended("calm", 1002.0))
+    assert store.change("update", record().ended("calm", 1002.0)) == "ended", "it is not known"
     assert store.events() == []
+
+
+def test_words_that_come_after_the_end_are_stored_and_announced(store: Store) -> None:
+    over = record().ended("calm", 1005.0)
+    store.change("new", record())
+    store.change("end", over)
+    late = replace(over, why="lying on the floor")
+    assert [store.change("update", late) for _ in range(2)] == ["stored", "repeated"]
+    assert store.event(over.id) == late
+    assert kinds(store, "mqtt") == ["new", "end", "update"]
+    assert store.outbox.pending("mqtt")[-1].message == SinkMessage("update", over, late)
+
+
+def test_versions_rise_after_a_restart_and_with_a_clock_set_back(tmp_path: Path) -> None:
+    seen = []
+    for now in (5000.0, 5000.0, 10.0, 8000.0):
+        store = Store(tmp_path / "events.db", clock=partial(float, now))
+        numbers = [store.next_version() for _ in range(2)]
+        store.change("new", record(number=numbers[1], version=numbers[1]))
+        seen += numbers
+        store.close()
+    assert seen == sorted({*seen})
+    assert seen[-2:] == [8_000_000, 8_000_001]
+
+
+def test_an_event_that_a_crash_cut_off_has_a_version_above_its_last(tmp_path: Path) -> None:
+    store = Store(tmp_path / "events.db", ("mqtt",), clock=lambda: 10.0)
+    store.change("new", record(version=77_000))
+    (ended,) = store.end_interrupted(10.0)
+    assert ended.version > 77_000
+    store.close()
 
 
 def test_another_event_with_an_id_in_use_is_an_error(store: Store) -> None:

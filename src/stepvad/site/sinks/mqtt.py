@@ -105,10 +105,10 @@ class Mqtt:
         camera = message.after.camera
         with self._lock:
             opened = self._open.setdefault(camera, set())
-            if kind == "end":
-                opened.discard(message.after.id)
-            else:
+            if message.after.is_open:
                 opened.add(message.after.id)
+            else:  # an end, or words that came after it
+                opened.discard(message.after.id)
             # each change as an event, as a review, and as the state of its camera
             sent = [
                 self._publish("events", encode(message).decode()),

@@ -173,17 +173,15 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
 
 def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
     """A message in its envelope; the id is the same each time the message is sent."""
-    # the same message has the same id, however often it is sent
-    after, data = message.after, to_plain(message)
-    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    after = message.after
     envelope: JsonObject = {
         "specversion": "1.0",
-        "id": f"{after.id}-{kind}-{digest}",
+        "id": f"{after.id}-{kind}-{after.version}",
         "source": f"/stepvad/{site}/{after.camera}",
         "type": f"{TYPE}.{kind}",
         "subject": after.id,
         "datacontenttype": "application/json",
-        "data": data,
+        "data": to_plain(message),
     }
     moment = {"new": after.start_time, "end": after.end_time}.get(kind)
     if moment is not None:

@@ -158,6 +158,7 @@ CREATE INDEX events_by_camera ON events (camera, start_time, id);
 CREATE INDEX events_open ON events (id) WHERE end_time IS NULL;
 CREATE INDEX events_marked ON events (id) WHERE marked IS NOT NULL;
 CREATE INDEX events_by_age ON events (stored);
+CREATE INDEX events_by_version ON events (json_extract(body, '$.version')) WHERE json_valid(body);
 CREATE INDEX events_reviewed ON events (id) WHERE reviewed_at IS NOT NULL;
 CREATE TABLE poses (
     id TEXT PRIMARY KEY REFERENCES events (id) ON DELETE CASCADE,

@@ -6,9 +6,11 @@ import json
 import logging
 import math
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +36,7 @@ from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers, replacing
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import forget_replaced
-from stepvad.site.store.database import EVENT_STORE, Database
+from stepvad.site.store.database import EVENT_STORE, Database, StoreError
 from stepvad.site.store.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ Outcome = Literal["stored", "repeated", "ended"]
 _Attached = Literal["poses", "explanations"]
 """Tables of data attached to an event."""
 
+LAST_VERSION = "SELECT max(json_extract(body, '$.version')) FROM events WHERE json_valid(body)"
 _TEXT = (
     "lower(coalesce(json_extract(body, '$.why'), '') || ' ' || label || ' ' || camera || ' ' || "
     "coalesce(json_extract(body, '$.zones'), ''))"
@@ -81,6 +84,11 @@ class Store:
         self.outbox = Outbox(self._database, clock)
         self.trouble = ""
         """The reason why events cannot be stored now; empty if they can."""
+        self._versions = threading.Lock()
+        self._version = 0
+        with suppress(StoreError):  # of a damaged file; the time is above almost all versions
+            ((last,),) = self._database.rows(LAST_VERSION)
+            self._version = int(last or 0)
 
     def close(self) -> None:
         """Close the file."""
@@ -89,6 +97,12 @@ class Store:
     def now(self) -> float:
         """Current time by the store's wall clock."""
         return self._clock()
+
+    def next_version(self) -> int:
+        """The version of the next change: above all before it, even if the clock is set back."""
+        with self._versions:
+            self._version = max(self._version + 1, int(1000 * self._clock()))
+            return self._version
 
     def next_epoch(self, camera: str) -> int:
         """A unique number for a connection of this camera.
@@ -107,12 +121,12 @@ class Store:
     def change(self, kind: ChangeKind, record: Record) -> Outcome:
         """Store a change of an event and a message about it for every sink.
 
-        Both are on disk when it returns. A repeated change is stored and announced once; an event
-        that has ended is not changed.
+        Both are on disk when it returns. A repeated change is stored and announced once. Of an
+        event that has ended only an update is stored that leaves its end as it is: late words.
         """
-        if (kind == "end") == record.is_open:
+        if record.is_open if kind == "end" else kind == "new" and not record.is_open:
             raise DataError(
-                f"event {record.id}: expected an end time with an end and no other change, "
+                f"event {record.id}: expected an end time with an end and none with a new event, "
                 f"got {kind} {'without' if record.is_open else 'with'} one"
             )
         # the event and the messages about it in one transaction: none without the other
@@ -134,6 +148,8 @@ class Store:
         before: Record | None,
         record: Record,
     ) -> None:
+        with self._versions:
+            self._version = max(self._version, record.version)
         connection.execute(
             "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
             "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO UPDATE SET camera = ?2, "
@@ -156,6 +172,7 @@ class Store:
             for body, changed in rows:
                 before = decode(Record, body, "event")
                 after = before.ended("interrupted", min(now, changed))
+                after = replace(after, version=self.next_version())
                 self._write(connection, "end", before, after)
                 ended.append(after)
         if ended:
@@ -417,10 +434,13 @@ def _check_found(found: int, id: str) -> None:
 
 
 def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome:
-    if before is None:
-        return "stored"
     if before == record:
         return "repeated"
+    if kind == "update" and not record.is_open:  # words that came after the end
+        is_over = before is not None and before.end_time == record.end_time
+        return "stored" if is_over else "ended"
+    if before is None:
+        return "stored"
     if not before.is_open:
         return "ended"
     if kind == "new":
