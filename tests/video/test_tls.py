@@ -23,6 +23,7 @@ from tests.video.servers import (
     has_rtsp_server,
     shows_nothing,
     wait_until,
+    web_server,
 )
 from tests.video.tls_servers import make_certificates, recording_server, redirects_to
 
@@ -118,29 +119,34 @@ def test_an_insecure_camera_gets_its_password_and_a_warning(
 
 @pytest.mark.parametrize(
     ("scheme", "target"),
-    [("https", "http"), ("https", "https"), ("rtsps", "rtsp"), ("rtsps", "rtsps")],
+    [
+        *(("https", "http"), ("https", "https"), ("http", "http"), ("http", "https")),
+        *(("rtsps", "rtsp"), ("rtsps", "rtsps"), ("rtsp", "rtsp")),
+    ],
 )
-def test_a_redirect_does_not_carry_the_password(certs: Path, scheme: str, target: str) -> None:
-    cert = (certs / "good.pem",)
-    with recording_server(*(cert if target.endswith("s") else ())) as elsewhere:
+def test_a_camera_does_not_send_the_site_elsewhere(certs: Path, scheme: str, target: str) -> None:
+    def certificates(scheme: str) -> list[Path]:
+        return [certs / "good.pem"] if scheme in SCHEMES else []
+
+    with recording_server(*certificates(target)) as elsewhere:
         moved = redirects_to(f"{target}://localhost:{elsewhere.port}/b")
-        with recording_server(*cert, answer=moved) as server:
-            url = address(scheme, server.port, CameraTls(certs / "ca.pem"))
-            (change,) = attempts(url, 1)
+        with recording_server(*certificates(scheme), answer=moved) as server:
+            tls = CameraTls(certs / "ca.pem") if scheme in SCHEMES else None
+            (change,) = attempts(address(scheme, server.port, tls), 1)
     assert server.requests
-    assert not elsewhere.got_password
-    if scheme == "rtsps":
-        assert elsewhere.connections == 0
-        assert "got a redirect (302)" in change.reason
+    assert elsewhere.connections == 0
+    is_rtsp = scheme.startswith("rtsp")
+    assert ("got a redirect (302)" if is_rtsp else "redirects and playlists") in change.reason
 
 
-def test_a_redirect_from_http_leads_to_no_unknown_certificate(certs: Path) -> None:
-    with recording_server(certs / "self.pem") as elsewhere:
-        moved = redirects_to(f"https://127.0.0.1:{elsewhere.port}/b")
-        with recording_server(answer=moved) as server:
-            attempts(address("http", server.port), 1)
-    assert elsewhere.connections >= 1
-    assert elsewhere.requests == []
+def test_a_playlist_does_not_send_the_site_elsewhere() -> None:
+    with recording_server() as elsewhere:
+        segment = f"http://127.0.0.1:{elsewhere.port}/a.ts"
+        playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{segment}\n#EXT-X-ENDLIST\n"
+        with web_server(playlist.encode()) as camera:
+            (change,) = attempts(Url(camera), 1)
+    assert elsewhere.connections == 0
+    assert "playlists (HLS) are not followed" in change.reason
 
 
 def test_a_server_that_trickles_over_tls_is_given_up_in_time(certs: Path) -> None:

@@ -29,7 +29,7 @@ from stepvad.video.source import (
     pyav,
     video_stream,
 )
-from stepvad.video.url import Url, check_server, warn_if_insecure
+from stepvad.video.url import PORTS, Url, check_server, warn_if_insecure
 
 logger = logging.getLogger(__name__)
 LinkState = Literal["offline", "online"]
@@ -48,6 +48,8 @@ LONGEST_ATTEMPT_S = 3 * max(PATIENCE) * STALL_S + LONGEST_WAIT_S
 Looking up the name of a camera comes on top, and only the system limits that.
 """
 HINT = "check the path in its address"
+STREAM_FORMATS = "mpjpeg,mjpeg,jpeg_pipe,mpegts,h264,hevc,flv,mov,matroska,webm,mpeg,avi,asf,ogg"
+"""FFmpeg's formats that hold pictures themselves, read over HTTP; playlists such as HLS do not."""
 BUFFER = 8
 """Frames buffered for a slow consumer: 0.4 s at 20 frames per second; older ones are stale."""
 
@@ -217,7 +219,11 @@ class Camera:
             self._counts.stalls += timed_out and self._state == "online"
             if timed_out:
                 return f"no answer for {self._limit_s():g} s"
-            return self.url.redact(getattr(error, "strerror", None) or str(error))
+            words = self.url.redact(getattr(error, "strerror", None) or str(error))
+            is_refused = getattr(error, "errno", 0) in (errno.EIO, errno.EINVAL)
+            if is_refused and isinstance(self.url, Url) and self.url.scheme in ("http", "https"):
+                words += "; redirects and playlists (HLS) are not followed"
+            return words
         finally:
             log.forward()
 
@@ -442,14 +448,16 @@ def _url_options(url: Url, timeout_s: float) -> dict[str, str]:
         "timeout": microseconds,
         **BOUNDED,
     }
-    if url.scheme != "rtsp":  # http:// may redirect to https://
+    if url.scheme in PORTS:
         options |= url.tls.options()
     if url.scheme.startswith("rtsp"):
         options |= {"rtsp_transport": "tcp", "allowed_media_types": "video"}
         options["protocol_whitelist"] = "rtsp,rtsps,rtp,srtp,udp,tcp,tls"
     else:
-        options |= {"rw_timeout": microseconds}
-        options["protocol_whitelist"] = "http,https,httpproxy,tcp,tls,crypto,data"
+        # the camera names no other address, neither by a redirect nor in a playlist
+        options |= {"rw_timeout": microseconds, "max_redirects": "0"}
+        options["format_whitelist"] = STREAM_FORMATS
+        options["protocol_whitelist"] = f"{url.scheme},httpproxy,tcp,tls"
     return options
 
 

@@ -25,6 +25,7 @@ PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 PORTS = {"rtsps": 322, "https": 443}
 """Schemes over TLS, and their default ports."""
+USUAL_PORTS = {"rtsp": 554, "http": 80, **PORTS}
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -156,28 +157,29 @@ class CameraTls:
 
 
 def check_server(av: Any, address: str, tls: CameraTls, timeout_s: float) -> None:
-    """Raise if the TLS server at `address` must not receive the password; none is sent here.
+    """Raise if the server at `address` must not receive the password; none is sent here.
 
-    FFmpeg verifies the certificate again when it connects. This check reports why verification
-    failed, and rejects RTSP redirects, to which FFmpeg would send the password.
+    FFmpeg verifies a certificate again when it connects. This check reports why verification
+    failed, and rejects RTSP redirects, which FFmpeg would follow with the password.
     """
     parts = urlsplit(address)
-    if parts.scheme not in PORTS or tls.insecure:
+    if tls.insecure or parts.scheme == "http":
         return
-    _check_build(av)
-    context = tls.context()
+    context = None
+    if parts.scheme in PORTS:
+        _check_build(av)
+        context = tls.context()
     if os.environ.get("http_proxy"):
         return  # FFmpeg connects through the proxy and verifies on its own
     host, deadline = str(parts.hostname), time.monotonic() + timeout_s
-    port = parts.port or PORTS[parts.scheme]
+    port = parts.port or USUAL_PORTS[parts.scheme]
     try:
-        with (
-            socket.create_connection((host, port), timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=host) as server,
-        ):
+        with socket.create_connection((host, port), timeout_s) as plain:
+            server = plain if context is None else context.wrap_socket(plain, server_hostname=host)
             # the certificate is good; where would a stream come from?
-            if parts.scheme == "rtsps":
-                _refuse_redirect(parts, _status(server, _described(parts), deadline))
+            with server:
+                if parts.scheme != "https":
+                    _refuse_redirect(parts, _status(server, _described(parts), deadline))
     except ssl.SSLCertVerificationError as error:
         raise _refused(host, tls, error) from None
 
@@ -294,7 +296,7 @@ def _described(parts: SplitResult) -> bytes:
     return f"DESCRIBE {bare} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode()
 
 
-def _status(server: ssl.SSLSocket, request: bytes, deadline: float) -> str:
+def _status(server: socket.socket, request: bytes, deadline: float) -> str:
     """Send a request and return the status line of the response."""
     # bytes up to the end of the first line, however slowly they come
     server.sendall(request)

@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 from stepvad.errors import ConfigError
 from stepvad.site.settings.page import BROWSERS
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
-from stepvad.video.url import PLACEHOLDER, PORTS
-
-USUAL_PORTS = {"http": 80, "rtsp": 554, **PORTS}
+from stepvad.video.url import PLACEHOLDER, USUAL_PORTS
 
 
 class SecretUse(NamedTuple):
