@@ -244,7 +244,7 @@ def _play(
     status = LiveStatus()
     watchers = {name: _watcher(name, detector, status) for name in names}
     frames, supervisor = FrameQueues(names, status), Supervisor()
-    queues = ScoringQueues(frames, ChangeQueue(), TaskQueue(), deque(), deque())
+    queues = ScoringQueues(frames, ChangeQueue(), TaskQueue(), deque())
     scorer = SiteScorer(queues, watchers, status)
     supervisor.start(scorer.stage)
     began, used = time.monotonic(), time.process_time()

@@ -268,20 +268,6 @@ def test_a_lost_camera_ends_the_event_and_no_window_spans_the_gap(
     assert frames.min() == middle + small_model.config.T - 1
 
 
-def test_words_come_with_the_next_change_and_stay(
-    walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
-) -> None:
-    clip = walker_test[1][0]
-    live = watcher(small_model, float(np.quantile(small_model.score(clip).A, 0.5)))
-    busy(live, clip)
-    assert live.events.open is not None
-    ((kind, told),) = live.events.explained(live.events.open.id, "left arm raised")
-    assert (kind, told.why) == ("update", "left arm raised")
-    ((_, over),) = live.events.end_open("stopped")
-    assert over.why == "left arm raised"
-    assert live.events.explained(over.id, "too late") == []
-
-
 def test_what_is_kept_of_people_is_a_clip(
     walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
 ) -> None:

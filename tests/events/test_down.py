@@ -15,6 +15,7 @@ from stepvad.events.camera import (
     CameraEventsState,
     CameraProfile,
     RecordChange,
+    in_words,
 )
 from stepvad.events.down import Descent, SlotPeople, went_down
 from stepvad.events.record import Record
@@ -180,8 +181,7 @@ def test_an_open_event_says_it_too(small_model: Detector) -> None:
     assert (changes[0][0], changes[0][1].label) == ("new", "anomaly")
     marked = changes[-1][1]
     assert (marked.label, marked.id, marked.top_score) == (WENT_DOWN, changes[0][1].id, 4.0)
-    (told,) = watched.explained(marked.id, "fast")
-    assert told[1].why == "went down fast and was not seen again; fast"
+    assert in_words(marked, "fast").why == "went down fast and was not seen again; fast"
 
 
 def test_its_state_is_restored(small_model: Detector) -> None:

@@ -253,3 +253,36 @@ def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() ->
     while (task := tasks.take(0)) is not None:
         task[1]()
     assert done == [10, 11, 23, 24]
+
+
+def test_the_words_of_an_event_that_ends_with_the_site_are_stored(status: LiveStatus) -> None:
+    disk, changes, tasks, supervisor = Disk(FULL), ChangeQueue(), TaskQueue(), Supervisor()
+
+    def explain(record: Record, poses: EventPoses) -> None:
+        time.sleep(0.5)
+        changes.put(PendingChange("update", NEW, 0.0, summary="lying"))
+
+    writer = EventWriter(changes, disk.change, status, tasks, explain)
+    background = background_stage(tasks)
+    for stage in (background, writer.stage):
+        supervisor.start(stage)
+    over = NEW.ended("stopped", 101.0)
+    changes.put(change("new", NEW))
+    changes.put(PendingChange("end", over, 0.0, EventPoses(one_person(1.0), 0, 1)))
+    for stage in (writer.stage, background):
+        assert supervisor.stop([stage], 5) == []
+    assert disk.kept[1:] == [("end", over), ("update", replace(over, why="lying"))]
+
+
+def test_later_changes_keep_the_words_and_words_keep_later_changes(status: LiveStatus) -> None:
+    disk, higher = Disk(FULL), replace(NEW, top_score=9.0)
+    disk.refuses.set()
+    with writing(disk, status) as (changes, _):
+        for one in (change("new", NEW), change("update", higher)):
+            changes.put(one)
+        changes.put(PendingChange("update", NEW, 0.0, summary="lying"))
+        changes.put(change("end", higher.ended("calm", 101.0)))
+        disk.refuses.clear()
+    lying = replace(higher, why="lying")
+    expected = [higher, lying, lying.ended("calm", 101.0)]
+    assert [record for _, record in disk.kept[1:]] == expected

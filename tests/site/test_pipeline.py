@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from stepvad.codec import from_plain
 from stepvad.events.camera import MOST_PEOPLE
-from stepvad.events.record import Record
+from stepvad.events.record import Record, Search, SinkMessage
+from stepvad.explain import event as explanations
 from stepvad.poses import Pose
+from stepvad.site import event_writer, sinks
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
@@ -20,8 +26,27 @@ from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import Supervisor
 from stepvad.site.store.events import FILE_NAME, Store
-from tests.site.sites import jumble, one_person, pose_camera, write_site
-from tests.video.servers import SLOWER
+from stepvad.site.store.outbox import SinkDelivery
+from tests.conftest import Command
+from tests.site.notify.services import mail_server, text_of
+from tests.site.receivers import web_server
+from tests.site.sites import NO_PAGE, jumble, one_person, pose_camera, write_site
+from tests.video.servers import SLOWER, wait_until
+
+
+def frame(
+    camera: str, slot: int, poses: list[Pose], *, wall0: float, number: int | None = None
+) -> QueuedFrame:
+    return QueuedFrame(
+        camera=camera,
+        number=slot if number is None else number,
+        connection=0,
+        wall0=wall0,
+        slot=slot,
+        arrived=time.monotonic(),
+        size=(1280, 720),
+        poses=poses,
+    )
 
 
 class Pushed:
@@ -38,18 +63,7 @@ class Pushed:
     def put(
         self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
     ) -> None:
-        self.pipeline.intake.frames.put(
-            QueuedFrame(
-                camera=camera,
-                number=number,
-                connection=0,
-                wall0=wall0,
-                slot=slot,
-                arrived=time.monotonic(),
-                size=(1280, 720),
-                poses=poses,
-            )
-        )
+        self.pipeline.intake.frames.put(frame(camera, slot, poses, number=number, wall0=wall0))
         while self.pipeline.intake.frames.size() > 3:
             time.sleep(0.001)
 
@@ -230,3 +244,61 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
         p99 = view.latency.p99
         assert p99 is not None
         assert p99 < 2.0 * SLOWER
+
+
+@pytest.mark.ci
+def test_words_that_come_after_the_end_are_the_same_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stepvad: Command
+) -> None:
+    released, explain = threading.Event(), explanations.explain_peak
+
+    def explain_late(*given: Any, **more: Any) -> Any:
+        released.wait(30 * SLOWER)
+        return explain(*given, **more)
+
+    monkeypatch.setattr(event_writer, "explain_peak", explain_late)
+    with web_server() as hook, mail_server() as mail:
+        mailto = f"mailto://127.0.0.1:{mail.port}?to=guard@example.org&from=site@example.org"
+        monkeypatch.setenv("GUARD", mailto)
+        camera = pose_camera("door", one_person(20.0), tmp_path)
+        receivers = f"""
+[[sinks.webhooks]]
+name = "hook"
+url = "{hook.address}/"
+[[sinks.notify]]
+to = ["env:GUARD"]
+"""
+        settings = load(write_site(tmp_path, camera, receivers, more=NO_PAGE))
+        # a site without sources, whose clock stands still: mail waits for the words
+        store = Store(settings.data / FILE_NAME, sinks.names(settings.sinks), clock=lambda: 1e9)
+        pipeline = build_pipeline(settings, Models(), LiveStatus(), store)
+        receiving = [*sinks.connect(settings), *sinks.connect_people(settings, store)]
+        stages = [SinkDelivery(store.outbox, sink).stage for sink in receiving]
+        supervisor = Supervisor()
+        for stage in (*(stage for group, _ in pipeline.way[2:] for stage in group), *stages):
+            supervisor.start(stage)
+        # one event, which is over before it is explained
+        scene = one_person(7.0, every_s=20.0, phase_s=18.5, for_s=1.0)
+        for slot, poses in scene.by_frame():
+            pipeline.intake.frames.put(frame("door", slot, poses, wall0=1e9))
+            while pipeline.intake.frames.size() > 3:
+                time.sleep(0.001)
+        wait_until(lambda: any(not one.is_open for one in store.events()), 20)
+        assert [one.why for one in store.events()] == [None]
+        assert mail.got == []
+        released.set()
+        wait_until(lambda: bool(mail.got and store.events()[0].why), 20)
+        (event,) = store.events()
+        assert event.why == store.explanation(event.id).summary
+        wait_until(lambda: store.outbox.counts() == {}, 20)
+        told = [from_plain(SinkMessage, json.loads(one.body)["data"], "event") for one in hook.got]
+        assert (told[0].type, told[-1].type) == ("new", "update")
+        assert told[-1].after == event
+        assert not event.is_open
+        assert event.why in text_of(mail.got[0]).replace("\n", " ")
+        assert store.events(search=Search(words=event.why)) == [event]
+        assert event.why in stepvad("events", "list", "-d", settings.data, "--id", event.id).out
+        for group, within_s in (*pipeline.way[2:], (stages, 5.0)):
+            assert supervisor.stop(group, within_s) == []
+        assert [text_of(one) for one in mail.got] == [text_of(mail.got[0])]
+        store.close()

@@ -217,14 +217,6 @@ class CameraEvents:
         closed = {zone for zone, hours in profile.zone_hours.items() if not hours.include(wall)}
         return not closed or closed.isdisjoint(self._zones_of(self._box(track, slot)))
 
-    def explained(self, event: str, why: str) -> list[RecordChange]:
-        """Add the explanation to the event if it is still open."""
-        if self.open is None or self.open.id != event:
-            return []
-        fell = self.open.label == WENT_DOWN
-        self.open = replace(self.open, why=_with_descent(why) if fell else why)
-        return [("update", self.open)]
-
     def end_open(self, by: EndedBy) -> list[RecordChange]:
         """End the open event because no more frames follow."""
         found: list[RecordChange] = []
@@ -264,7 +256,7 @@ class CameraEvents:
         self._peaks.setdefault(key, Peak(*key, (), 0.0, self._box(*key), 1.0))
         record = self._record(self._detector.insert(event), None)
         if record.label != WENT_DOWN:
-            record = replace(record, label=WENT_DOWN, why=_with_descent(record.why))
+            record = replace(record, label=WENT_DOWN, why=WENT_DOWN_WORDS)
         self.open = record
         return self._report(kind, record, slot)
 
@@ -363,8 +355,10 @@ class CameraEvents:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
 
 
-def _with_descent(why: str | None) -> str:
-    return WENT_DOWN_WORDS if why is None else f"{WENT_DOWN_WORDS}; {why}"
+def in_words(record: Record, summary: str) -> Record:
+    """The event in the words of its explanation; that somebody went down comes first."""
+    fell = record.label == WENT_DOWN
+    return replace(record, why=f"{WENT_DOWN_WORDS}; {summary}" if fell else summary)
 
 
 def box_of(pose: Pose) -> Box:

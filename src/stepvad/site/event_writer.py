@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stepvad.errors import StepvadError
-from stepvad.events.camera import CameraProfile
+from stepvad.events.camera import CameraProfile, in_words
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import explain_peak
@@ -33,6 +33,8 @@ DEADLINE_S = 60.0
 WAIT_S = 0.25
 MOST_POSES = 100
 """Maximum queued changes that keep their poses; later ones keep about 2 kB each."""
+MOST_KNOWN = 1000
+"""Events whose state and words are remembered for later changes of them, about 2 kB each."""
 ALARM = 1000
 """Log an error again each time this many more changes are queued."""
 
@@ -60,7 +62,7 @@ class EventWriter:
         store: Callable[[ChangeKind, Record], object],
         status: LiveStatus,
         tasks: TaskQueue,
-        explain: Callable[[ChangeKind, Record, EventPoses], None] | None = None,
+        explain: Callable[[Record, EventPoses], None] | None = None,
         *,
         recordings: Path | None = None,
     ) -> None:
@@ -74,14 +76,21 @@ class EventWriter:
         self._recordings = recordings
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         self._failures = FailureLog(logger)
+        self._latest: dict[str, Record] = {}
+        """The events changed last, as stored, by id."""
+        self._summaries: dict[str, str] = {}
+        """The words of their explanations."""
 
     def _store_next(self, loop: Loop) -> bool:
         """Store the oldest change; it leaves the queue once it is on disk."""
         change = self._changes.first(WAIT_S)
         if change is None:
-            return False
+            # the words of events that have just ended are still to come
+            return self._tasks.is_explaining and time.monotonic() < loop.ends_at - 0.5
+        change = self._in_words(change)
         try:
-            self._store(change.kind, change.record)
+            if not self._is_known(change.record):
+                self._store(change.kind, change.record)
         except Exception as error:
             self._report_failure(error)
             time.sleep(self._backoff.next_s())
@@ -94,8 +103,28 @@ class EventWriter:
             self._backoff.reset()
             self._status.sink("store", 0, 0, "")
         self._changes.done()
+        self._latest.pop(change.record.id, None)
+        self._latest[change.record.id] = change.record
+        if len(self._latest) > MOST_KNOWN:
+            oldest = next(iter(self._latest))
+            del self._latest[oldest]
+            self._summaries.pop(oldest, None)
         self._follow_up(change)
         return True
+
+    def _is_known(self, record: Record) -> bool:
+        """True if a change changes nothing: it only has poses to explain, or the same words."""
+        known = self._latest.get(record.id)
+        return known is not None and replace(known, version=record.version) == record
+
+    def _in_words(self, change: PendingChange) -> PendingChange:
+        """The change in the latest words of its event; words alone leave the rest as it was."""
+        record = change.record
+        if change.summary is not None:
+            self._summaries[record.id] = change.summary
+            record = replace(self._latest.get(record.id, record), version=record.version)
+        summary = self._summaries.get(record.id)
+        return change if summary is None else replace(change, record=in_words(record, summary))
 
     def _report_failure(self, error: Exception) -> None:
         """Report a failed write and free space if the disk is full; never raises."""
@@ -126,7 +155,7 @@ class EventWriter:
                 self._status.count(camera, "events")
                 self._status.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explain is not None:
-                explain = partial(self._explain, change.kind, record, change.poses)
+                explain = partial(self._explain, record, change.poses)
                 self._tasks.put("explanation", explain)
         except Exception:
             logger.exception("event %s is stored, but follow-up work failed", record.id)
@@ -153,13 +182,16 @@ class ChangeQueue:
             change = replace(change, record=record)
             # the oldest change may be on its way to the disk: it is never replaced
             latest = self._waiting[-1] if len(self._waiting) > 1 else None
-            # of two updates of an event only the later one counts
+            # of two updates of an event only the later one counts, but words stay as they are
             if (
                 latest is not None
                 and (latest.kind, change.kind) == ("update", "update")
                 and latest.record.id == change.record.id
+                and latest.summary is None
+                and change.summary is None
             ):
                 self._waiting.pop()
+                change = replace(change, poses=change.poses or latest.poses)
             # poses are what takes memory
             if len(self._waiting) >= MOST_POSES:
                 change = replace(change, poses=None)
@@ -192,6 +224,8 @@ class PendingChange:
     arrived: float
     """Monotonic time."""
     poses: EventPoses | None = None
+    summary: str | None = None
+    """The words of an explanation: all that an update with them changes."""
 
 
 def background_stage(tasks: TaskQueue) -> Loop:
@@ -239,6 +273,8 @@ class TaskQueue:
         self._tasks: deque[Task] = deque()
         self._waiting: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
+        self._running: TaskKind | None = None
+        """Kind of the task that was taken last; None once the next is asked for."""
         self._news = threading.Condition()
 
     def put(self, kind: TaskKind, work: Callable[[], None]) -> None:
@@ -253,13 +289,21 @@ class TaskQueue:
     def take(self, timeout_s: float) -> Task | None:
         """The next task; None if there is none before the timeout."""
         with self._news:
+            self._running = None
             self._news.wait_for(lambda: self._tasks, timeout_s)
             if not self._tasks:
                 return None
             # first in, first out
             task = self._tasks.popleft()
+            self._running = task[0]
             self._waiting[task[0]] -= 1
             return task
+
+    @property
+    def is_explaining(self) -> bool:
+        """True while an explanation is waiting or running."""
+        with self._news:
+            return self._waiting["explanation"] > 0 or self._running == "explanation"
 
     def dropped(self) -> dict[str, int]:
         """Number of dropped tasks since the start, by kind."""
@@ -289,24 +333,17 @@ class EventPoses:
     track: int
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """Explanation of an event that may still be open."""
-
-    camera: str
-    event: str
-    why: str
-
-
 def explain_event(
     store: Store,
     profiles: Mapping[str, CameraProfile],
-    explained: deque[Explained],
-    kind: ChangeKind,
+    changes: ChangeQueue,
     record: Record,
     poses: EventPoses,
 ) -> None:
-    """Store the poses of an event and its explanation; that of a new event goes into it, too."""
+    """Store the poses of an event and its explanation, and put its words into the event.
+
+    The event may have ended meanwhile.
+    """
     if not poses.clip.n_poses:
         return
     # poses first: without them there is no replay; then why, as far as it can be said
@@ -319,6 +356,6 @@ def explain_event(
     except StepvadError as error:
         logger.info("event %s: no explanation: %s", record.id, error)
         return
-    store.put_explanation(record.id, found)
-    if kind == "new":
-        explained.append(Explained(record.camera, record.id, found.summary))
+    if store.put_explanation(record.id, found):
+        now = time.monotonic()
+        changes.put(PendingChange("update", record, now, summary=found.summary))

@@ -4,11 +4,13 @@
     (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
     file of poses ──► Player ──────────────────────┤
                                                    ▼
-                  explanations ─────────► SiteScorer ───► ChangeQueue ──► EventWriter ──► Store
-                        ▲                          │                            │            │
-                        │                          ▼                            │            ▼
-                  explain_event ◄── background ◄── TaskQueue ◄──────────────────┘      SinkDelivery
-                                                                                       (to sinks)
+                       ┌──────────────────── SiteScorer
+                       │                           │
+                       │    background ──────► ChangeQueue ──► EventWriter ──► Store
+                       │        ▲        words                      │            │
+                       ▼        │                                   │            ▼
+                       TaskQueue ◄──────────────────────────────────┘      SinkDelivery
+                   (recordings, explanations)                              (to sinks)
 
 Images do not take this way: the capture process writes them into shared memory, the queues hold
 their buffers, and the pose process reads them there (`site/intake/frame_buffers.py`).
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
 """Stop timeouts of the stages after the intake, in the order of stopping."""
 MOST_RETURNED = 1000
-"""Explanations and limits on their way back to scoring; beyond it the oldest is dropped."""
+"""Limits on their way to scoring; beyond it the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,21 +99,20 @@ def build_pipeline(
     intake = Intake(settings, status, cameras)
     watchers = {name: one for name, one in cameras.people.items() if isinstance(one, Watcher)}
     profiles = {name: watcher.profile for name, watcher in watchers.items()}
-    # from people to changes of events; explanations and changed limits come back to it
+    # from people to changes of events; changed limits come back to it
     recordings = settings.data / RECORDINGS
     changes, tasks = event_writer.ChangeQueue(store.next_version), event_writer.TaskQueue()
-    explained: deque[event_writer.Explained] = deque(maxlen=MOST_RETURNED)
     limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
     drifting = cameras.drifting(profiles)
     scorer = SiteScorer(
-        ScoringQueues(intake.frames, changes, tasks, explained, limits),
+        ScoringQueues(intake.frames, changes, tasks, limits),
         cameras.people,
         status,
         recorders=cameras.recorders(recordings),
         drift={one.profile.camera: one.add_footage for one in drifting},
     )
-    # from changes to the store, and explanations in the background
-    explain = partial(event_writer.explain_event, store, profiles, explained)
+    # from changes to the store, explanations in the background, and their words to the store
+    explain = partial(event_writer.explain_event, store, profiles, changes)
     writer = event_writer.EventWriter(
         changes, store.change, status, tasks, explain, recordings=recordings
     )

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 BEFORE_S = 4.0
 """Seconds of poses kept from before an event."""
+FIRST_WORDS_S, WORDS_EVERY_S = 2.5, 5.0
+"""An event is explained so long after its start at the latest, and again as often at most."""
 DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
@@ -83,6 +85,8 @@ class Watcher(CameraPeople):
         super().__init__(profile.camera, profile.rate, profile.min_confidence, skeleton)
         self.events = CameraEvents(profile, next_epoch, skeleton)
         self.stream = self._new_stream()
+        self._explained = ("", 0, 0)
+        """The latest event explained, the slot of its peak, and the slot in which it was."""
 
     @property
     def profile(self) -> CameraProfile:
@@ -95,21 +99,35 @@ class Watcher(CameraPeople):
         super().start_connection(wall0)
         self.stream = self._new_stream()
 
+    def needs_words(self, slot: int) -> bool:
+        """True once for each peak of the open event: when all that explains it has been seen."""
+        event, peak_slot = self.events.open, self.events.peak_slot
+        explained, explained_peak, explained_slot = self._explained
+        if event is None or (event.id, peak_slot) == (explained, explained_peak):
+            return False
+        # an explanation shows the window after the peak, too
+        is_whole = slot - peak_slot >= self.stream.span
+        if event.id == explained:
+            is_due = is_whole and slot - explained_slot >= WORDS_EVERY_S * self.profile.rate
+        else:
+            is_due = is_whole or slot - event.frame_seq >= FIRST_WORDS_S * self.profile.rate
+        if is_due:
+            self._explained = event.id, peak_slot, slot
+        return is_due
+
     def _new_stream(self) -> Stream:
         profile = self.profile
         return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
 
 
 class ScoringQueues(NamedTuple):
-    """Input and output queues of scoring; the last two come back to it, which owns the events."""
+    """Input and output queues of scoring; the last one comes back to it."""
 
     frames: FrameQueues
     changes: event_writer.ChangeQueue
     """Event changes."""
     tasks: event_writer.TaskQueue
     """Recorded clips and footage for the comparison with the calibration."""
-    explained: deque[event_writer.Explained]
-    """Explanations of events that may still be open."""
     limits: deque[Limit]
     """Changed thresholds."""
 
@@ -158,11 +176,6 @@ class SiteScorer:
 
     def score(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
         """Score a batch of frames, at most one per camera."""
-        # what the background sends back: words of open events, changed thresholds
-        while self._queues.explained:
-            said = self._queues.explained.popleft()
-            watcher = self._watchers[said.camera]
-            self._announce(watcher, watcher.events.explained(said.event, said.why))
         while self._queues.limits:
             limit = self._queues.limits.popleft()
             self._watchers[limit.camera].events.use_rules(limit.rules)
@@ -240,6 +253,8 @@ class SiteScorer:
         camera, status = watcher.camera, self._status
         changes = watcher.events.observe(frame.slot, frame.size, poses, windows)
         self._announce(watcher, changes, frame.arrived)
+        if watcher.events.open is not None and watcher.needs_words(frame.slot):
+            self._announce(watcher, [("update", watcher.events.open)], explain=True)
         # windows that end in this frame, (n,), and those seen too rarely to raise an alert, (n,)
         now, muted = windows.frame == frame.slot, watcher.profile.rules.muted(windows)
         scores = by_track(windows, windows.A, now)
@@ -279,10 +294,15 @@ class SiteScorer:
             self._queues.tasks.put("recording", partial(recorder.save, clip))
 
     def _announce(
-        self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None
+        self,
+        watcher: Watcher,
+        changes: Sequence[RecordChange],
+        arrived: float | None = None,
+        *,
+        explain: bool = False,
     ) -> None:
         for kind, record in changes:
-            poses = None if kind == "update" else poses_of(watcher, record)
+            poses = poses_of(watcher, record) if explain or kind == "end" else None
             change = event_writer.PendingChange(kind, record, arrived or time.monotonic(), poses)
             self._queues.changes.put(change)
 

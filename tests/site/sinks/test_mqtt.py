@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +92,16 @@ def test_an_event_is_told_under_the_topics_of_frigate(broker: Broker, listener: 
     wait_until(lambda: listener.last("vad/yard/anomaly") == "ON")
     sink.send("end", message("end", record(), end))
     wait_until(lambda: listener.last("vad/yard/anomaly") == "OFF")
+    late = message("update", end, replace(end, why="lying"))  # opens nothing again
+    sink.send("update", late)
     sink.close()
+    assert listener.last("vad/yard/anomaly") == "OFF"
     assert listener.all("vad/events") == [
         to_plain(TOLD),
         to_plain(message("end", record(), end)),
+        to_plain(late),
     ]
-    first, last = listener.all("vad/reviews")
+    first, last, _ = listener.all("vad/reviews")
     assert first["type"] == "new"
     assert first["after"] == {
         "id": record().id,
