@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.errors import StepvadError
 from stepvad.events.record import message
 from stepvad.site.intake.status import CaptureState, LiveStatus
+from stepvad.site.models import Models
 from stepvad.site.notify.people import AppriseTarget
 from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
 from stepvad.site.notify.words import UNSTORED, NoticeWords
+from stepvad.site.pipeline import build_pipeline
+from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 from stepvad.site.troubles import Fault, RunMarker, SiteFaults, TroubleChange, Troubles
@@ -202,3 +206,21 @@ def test_a_killed_site_says_so_and_a_stopped_one_does_not(tmp_path: Path) -> Non
         (told,) = [json.loads(one.body) for one in server.got]
         assert told["title"] == "test: restarted after a failure"
         assert told["message"].startswith("It watches again; nobody was watched meanwhile. ")
+
+
+def test_a_model_that_does_not_load_is_told_and_the_other_cameras_are_watched(
+    tmp_path: Path,
+) -> None:
+    clip = one_person(1.0)
+    broken = pose_camera("gate", clip, tmp_path, 'model = "broken.safetensors"')
+    (tmp_path / "broken.safetensors").write_bytes(b"torn")
+    settings = load(write_site(tmp_path, pose_camera("door", clip, tmp_path), broken))
+    status, store = LiveStatus(), Store(tmp_path / "events.db")
+    pipeline = build_pipeline(settings, Models(), status, store)
+    assert status.thresholds() == {"door": 20.0, "gate": None}
+    found = list(SiteFaults(store, status, "", pipeline.unscored).find())
+    assert [one.words for one in found] == ["nobody is judged at camera gate"]
+    assert "broken.safetensors" in found[0].detail
+    with pytest.raises(StepvadError, match="broken"):
+        build_pipeline(load(write_site(tmp_path, broken)), Models(), LiveStatus(), store)
+    store.close()

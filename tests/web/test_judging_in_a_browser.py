@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from playwright.sync_api import Page, expect
 from stepvad.events.record import Record
 from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.formats import tracks
+from stepvad.site.intake.status import Trouble
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
 from tests.web.sites import (
     TOKEN,
@@ -89,10 +91,33 @@ def test_an_overloaded_camera_says_that_it_is_not_watching_and_what_to_do(
         expect(yard.locator(".state")).to_have_text("not watching")
         said = "1 person not judged: seen in 2 of 10 frames"
         expect(yard.locator(".doubt")).to_have_text(said)
-        box = banner.bounding_box()
+        box, people = banner.bounding_box(), yard.locator(".people").bounding_box()
         assert box is not None
+        assert people is not None
         assert box["height"] > 20
+        assert box["y"] + box["height"] <= people["y"], "it covers nobody"
     assert mill[0].store.events() == []
+
+
+def test_what_is_wrong_is_in_red_at_the_top_until_it_is_over(
+    page: Page, mill: tuple[Site, ServerThread]
+) -> None:
+    box = page.locator("#troubles")
+    expect(box).to_be_hidden()
+    since = datetime(2026, 3, 2, 12, 0, 5).timestamp()
+    words = ("events cannot be stored: no space left", "camera door is offline: no answer")
+    mill[0].status.troubles([Trouble(one, one, since) for one in words])
+    lines = box.locator("p")
+    expect(lines).to_have_text(
+        [
+            "Events cannot be stored: no space left, since 2 Mar, 12:00:05",
+            "Camera door is offline: no answer, since 2 Mar, 12:00:05",
+        ]
+    )
+    expect(box).to_have_css("background-color", "rgb(160, 62, 0)")
+    assert violations(page) == []
+    mill[0].status.troubles([])
+    expect(box).to_be_hidden()
 
 
 def told(site: Site, number: int, **changes: Any) -> Record:

@@ -119,7 +119,7 @@ class Site:
         for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
         faults = SiteFaults(
-            *(self.store, self.status, self.pipeline.unusable),
+            *(self.store, self.status, self.pipeline.unusable, self.pipeline.unscored),
             has_failed=self._running.begin(),
         )
         troubles = Troubles(self.status, faults.find)

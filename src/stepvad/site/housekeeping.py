@@ -16,7 +16,7 @@ from stepvad.events.camera import CameraProfile
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
-from stepvad.site.intake.load import REMEDY, LoadListener, LoadState
+from stepvad.site.intake.load import LoadListener, LoadState
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.stages import FailureLog, Loop
@@ -118,7 +118,7 @@ class LoadWatch:
             if now == "ok":
                 logger.info("camera %s is no longer overloaded", view.name)
             else:
-                logger.warning("camera %s is %s; %s", view.name, view.load.words, REMEDY)
+                logger.warning("camera %s is %s", view.name, view.load.advice)
             for listener in self._listeners:
                 listener.load(view.name, now)
 

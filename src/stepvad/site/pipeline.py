@@ -74,6 +74,8 @@ class Pipeline:
     """Directory of recorded poses, with one subdirectory per camera."""
     unusable: str
     """Reason why the learned model cannot be used; empty if it can, or if there is none."""
+    unscored: Mapping[str, str]
+    """Cameras whose model does not load, and why; people are shown there and not scored."""
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the stages, consumers before producers."""
@@ -132,6 +134,7 @@ def build_pipeline(
         drifting=drifting,
         recordings=recordings,
         unusable=cameras.unusable,
+        unscored=cameras.unscored,
     )
 
 
@@ -145,8 +148,9 @@ class SiteCameras:
         self.people: dict[str, CameraPeople] = {}
         """By name: a `Watcher` where there is a model, once the camera is registered."""
         self.unusable = ""
+        self.unscored: dict[str, str] = {}
         self._learning: set[str] = set()
-        """Cameras whose model the site has yet to learn."""
+        """Cameras whose model the site has yet to learn, or that is unusable."""
         for camera in settings.cameras:
             problem = self._load(camera)
             if problem is not None:
@@ -244,7 +248,12 @@ class SiteCameras:
             self._models.load(path).rules_of(camera)
         except StepvadError as error:
             if not self._settings.learns(camera):
-                raise
+                # a site watches as long as any camera has a model
+                self.unscored[camera.name] = error.problem
+                if len(self.unscored) == len(self._settings.cameras):
+                    raise
+                logger.error("camera %s is not scored: %s", camera.name, error.problem)
+                return ""
             said = "the learned model cannot be used, a new one is learned"
             return f"{said}: {error.problem}" if path.exists() else ""
         return None

@@ -125,6 +125,11 @@ class ChildProcess:
             if message:  # an empty one is a keep-alive
                 return message
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since its last message or keep-alive."""
+        return time.monotonic() - self._alive_at
+
     def body(self) -> bytes:
         """The message that follows immediately, such as the people after their header."""
         return self.pipe.recv_bytes(MOST_BYTES)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from stepvad.site.intake.load import REMEDY
 from stepvad.site.intake.status import CameraView, LiveStatus, SinkView, Trouble
 from stepvad.site.store.events import Store
 
@@ -157,7 +156,9 @@ class SiteFaults:
     store: Store
     status: LiveStatus
     unusable: str = ""
-    """Why models cannot be used."""
+    """Why the learned model cannot be used."""
+    unscored: Mapping[str, str] = field(default_factory=dict)
+    """Cameras whose model does not load, and why."""
     has_failed: bool = False
     """True if the site's last run did not end in order."""
     _unwatched: dict[str, deque[tuple[float, float]]] = field(init=False, default_factory=dict)
@@ -182,7 +183,10 @@ class SiteFaults:
                 begins_s=STORE_S,
             )
         if self.unusable:
-            yield Fault(key="model", words="a model cannot be used", detail=self.unusable)
+            yield Fault(key="model", words="the model cannot be used", detail=self.unusable)
+        for name, why in self.unscored.items():
+            words = f"nobody is judged at camera {name}"
+            yield Fault(key=f"model {name}", words=words, detail=why, camera=name)
         for camera in now.cameras:
             yield from self._of_camera(camera, now.uptime_s)
         self._looked = now.uptime_s
@@ -205,7 +209,7 @@ class SiteFaults:
         yield Fault(
             key=f"camera {camera.name}",
             words=f"camera {camera.name} {state if is_lost else 'is not watched'}",
-            detail=camera.reason if is_lost else f"{camera.load.words}; {REMEDY}",
+            detail=camera.reason if is_lost else camera.load.advice,
             over=f"camera {camera.name} is watched again",
             begins_s=begins_s,
             camera=camera.name,

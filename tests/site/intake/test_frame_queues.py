@@ -12,7 +12,7 @@ import pytest
 from stepvad.people import People, no_boxes
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
-from stepvad.site.intake.load import FrameLoad, Load, LoadState, of_frames
+from stepvad.site.intake.load import HANGS, REMEDY, FrameLoad, Load, LoadState, of_frames
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.intake.time_slots import JUMP_S, PlayPace, TimeOrder, TimeSlots
 
@@ -312,6 +312,16 @@ def loaded(scored: int, shed: int, *, seconds: int = 12, rate: float = 10.0) -> 
 def test_the_share_left_out_decides(scored: int, shed: int, state: LoadState, words: str) -> None:
     found = loaded(scored, shed)
     assert (found.state, found.words) == (state, words)
+
+
+def test_a_pose_process_that_hangs_is_no_slow_machine() -> None:
+    load = FrameLoad()
+    for second in range(12):
+        load.add(float(second), shed=10)
+    found = load.view(12.0, rate=10.0, blind=0.5, hangs=True)
+    assert found.words == f"not watching: all frames left out; {HANGS}"
+    assert "slow" not in found.advice
+    assert REMEDY in loaded(0, 10).advice
 
 
 def test_frames_beyond_the_rate_are_no_loss() -> None:

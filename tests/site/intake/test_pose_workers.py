@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stepvad.people import Boxes, LastPoses, People
+from stepvad.site import processes
 from stepvad.site.intake import pose_workers
 from stepvad.site.intake.camera_followers import CameraFollowers
 from stepvad.site.intake.camera_states import CameraStates
@@ -44,8 +45,8 @@ def fails_once(site: ChildPipe, settings: PoseSettings, how: str, mark: str) -> 
     ) -> Iterator[People]:
         if Path(mark).exists():
             Path(mark).unlink()
-            if how == "dies":
-                os.kill(os.getpid(), signal.SIGKILL)
+            if how != "hangs":
+                os.kill(os.getpid(), signal.SIGKILL if how == "dies" else signal.SIGSTOP)
             time.sleep(600)
         for image in images:
             (value,) = np.unique(image)
@@ -60,14 +61,21 @@ class WatchedQueues(FrameQueues):
 
     def __init__(self, status: LiveStatus) -> None:
         super().__init__(["left"], status)
+        self.status = status
         self.worker: PoseWorker | None = None
         self.given_back = 0
         self.too_early = 0
+        self.said_before = False
+
+    @property
+    def is_said_to_hang(self) -> bool:
+        return bool(self.status._cameras["left"].hanging)
 
     def give_back(self, frames: Sequence[QueuedFrame]) -> None:
         pid = self.worker.process.pid if self.worker is not None else None
         assert pid is not None
         self.given_back += len(frames)
+        self.said_before |= self.is_said_to_hang
         self.too_early += Path(f"/proc/{pid}").exists()
         super().give_back(frames)
 
@@ -91,11 +99,12 @@ def working(directory: Path, how: str) -> Iterator[WatchedQueues]:
         yield queues
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
+@pytest.mark.parametrize("how", ["dies", "hangs", "freezes"])
 def test_frames_of_a_worker_that_fails_are_read_by_the_next_and_freed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(pose_workers, "ANSWER_S", 2.0)
+    monkeypatch.setattr(pose_workers, "ANSWER_S", 2.0 if how == "hangs" else 60.0)
+    monkeypatch.setattr(processes, "SILENT_S", 60.0 if how == "hangs" else 3.5)
     pool, freed, found = BufferPool(4, 192), list[int](), list[float]()
     with working(tmp_path, how) as queues:
         for number in range(4):
@@ -126,6 +135,8 @@ def test_frames_of_a_worker_that_fails_are_read_by_the_next_and_freed_once(
     assert found == [50, 51, 52, 53]
     assert sorted([*freed, *pool.lend_freed()]) == [0, 1, 2, 3]
     assert not pool.is_open
+    assert queues.said_before == (how != "dies"), "named before it is replaced"
+    assert not queues.is_said_to_hang
     assert queues.too_early == 0, "a worker might still read what is given back"
 
 

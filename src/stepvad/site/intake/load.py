@@ -13,6 +13,7 @@ LEAST_S = 3.0
 """Nothing is said before this many seconds of frames."""
 OVERLOADED = 0.2
 """Share of frames left out from which on a camera is overloaded."""
+HANGS = "the pose process hangs and is being replaced"
 REMEDY = "lower its rate, choose smaller networks, or give more workers and cores"
 
 
@@ -33,6 +34,8 @@ class Load:
     """`not watching`: too many frames are left out to judge anybody."""
     left_out: float = 0.0
     """Share of the frames of the last 10 s that were left out."""
+    hangs: bool = False
+    """True if the machine is not too slow: the pose process hangs."""
     words: str = field(init=False, default="")
     """What an operator reads; empty while all is well."""
 
@@ -40,7 +43,12 @@ class Load:
         """Say it in words."""
         if self.state != "ok":
             words = f"{self.state}: {of_frames(self.left_out)} left out"
-            object.__setattr__(self, "words", words)
+            object.__setattr__(self, "words", f"{words}; {HANGS}" if self.hangs else words)
+
+    @property
+    def advice(self) -> str:
+        """The words and what helps."""
+        return self.words if self.hangs else f"{self.words}; {REMEDY}"
 
 
 def of_frames(share: float) -> str:
@@ -71,7 +79,7 @@ class FrameLoad:
         """Forget all frames: those before a camera was lost say nothing of it now."""
         self._seconds.clear()
 
-    def view(self, now: float, *, rate: float, blind: float) -> Load:
+    def view(self, now: float, *, rate: float, blind: float, hangs: bool = False) -> Load:
         """The load now; above the share `blind` nobody can be judged.
 
         A camera sends more frames than are asked for, and those it drops are no loss: what
@@ -88,7 +96,7 @@ class FrameLoad:
         if shed == 0 or left_out < OVERLOADED:
             return Load("ok", left_out if shed else 0.0)
         left_out = round(left_out, 3)
-        return Load("not watching" if left_out > blind else "overloaded", left_out)
+        return Load("not watching" if left_out > blind else "overloaded", left_out, hangs)
 
     def _forget(self, now: float) -> None:
         while self._seconds and self._seconds[0][0] < now - SPAN_S:

@@ -43,6 +43,8 @@ LOAD_S = 600.0
 """Deadline for loading the networks, including a download."""
 ANSWER_S = 20.0
 """Deadline for a batch of images; a worker that takes longer counts as hung."""
+HANGS_S = 2.5
+"""A worker that is silent for longer, keep-alives included, is said to hang."""
 FIRST_REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 30.0
 LAST_S = 1.0
 """Deadline for the last response when the site stops."""
@@ -130,6 +132,7 @@ class PoseWorker:
         for camera in self._cameras:
             self._status.count(camera, "restarts")
         logger.warning("%s %s, restarted", self.process.name, reason)
+        self._say_hanging(True)
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
         """Send images to the process until stopped; False if it must be restarted."""
@@ -147,6 +150,9 @@ class PoseWorker:
                 frame_s += 0.2 * (each_s - frame_s)
         return True
 
+    def _say_hanging(self, hangs: bool) -> None:
+        self._status.hang(self.process.name, self._cameras, hangs)
+
     def _is_ready(self, child: ChildProcess, stopping: threading.Event) -> bool:
         """Wait until the networks are loaded; return whether they are."""
         answer = self._answer(child, LOAD_S, stopping)
@@ -156,6 +162,7 @@ class PoseWorker:
         if isinstance(message, Ready) and not message.problem:
             self._states.ready(self.number)
             self._refusals.reset()
+            self._say_hanging(False)
             return True
         reason = message.problem if isinstance(message, Ready) else "it said something else"
         self._states.refuse(self.number, reason)
@@ -190,6 +197,7 @@ class PoseWorker:
         if answer is None:  # stopping: the result is not needed
             child.kill()
             return [None] * len(images)
+        self._say_hanging(False)
         header = decode(answer)
         if not isinstance(header, PeopleHeader) or len(header.people) != len(images):
             raise HungError("answered something else")
@@ -203,6 +211,8 @@ class PoseWorker:
         stopped: float | None = None
         while (data := child.receive(WAIT_S)) is None:
             now = time.monotonic()
+            if within_s == ANSWER_S and (child.silent_s > HANGS_S or now - began > ANSWER_S / 2):
+                self._say_hanging(True)
             if stopping.is_set():
                 stopped = stopped or now
                 if now - stopped > LAST_S:

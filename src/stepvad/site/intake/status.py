@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -164,6 +164,8 @@ class _Camera:
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
     frame: ScoredFrame | None = None
     n_frames: int = 0
+    hanging: set[str] = field(default_factory=set)
+    """Processes that should find its people and hang."""
 
     def seen(self, now: float) -> CameraView:
         """An immutable view of the camera."""
@@ -183,7 +185,9 @@ class _Camera:
         view = self.view
         if view.state != "online":
             return Load()
-        return self.load.view(now, rate=view.rate, blind=self.max_interpolated)
+        return self.load.view(
+            now, rate=view.rate, blind=self.max_interpolated, hangs=bool(self.hanging)
+        )
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -250,6 +254,16 @@ class LiveStatus:
             if camera.view.state != state:
                 camera.load.clear()
             camera.view = replace(camera.view, state=state, reason=reason, since=since)
+
+    def hang(self, process: str, cameras: Iterable[str], hangs: bool) -> None:
+        """Set whether a process that finds the people of some cameras hangs."""
+        with self._lock:
+            for camera in map(self._of, cameras):
+                if hangs:
+                    camera.hanging.add(process)
+                elif process in camera.hanging:  # frames lost before say nothing of the load now
+                    camera.hanging.remove(process)
+                    camera.load.clear()
 
     def frame(
         self,

@@ -29,7 +29,7 @@ const showTroubles = (troubles) => {
   if (box.dataset.said === lines.join("\n")) return;
   box.dataset.said = lines.join("\n");
   box.hidden = !lines.length;
-  box.replaceChildren(...lines.map((line) => element("li", "", line)));
+  box.replaceChildren(...lines.map((line) => element("p", "", line)));
 };
 
 const hear = (message) => {

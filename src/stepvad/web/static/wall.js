@@ -113,7 +113,7 @@ class Card {
     this.box.dataset.load = load;
     const online = load === "ok" ? "online" : load;
     const words = { online, offline: `offline${since}`, failed: "failed" }[camera.state];
-    const said = load === "ok" ? "" : `${sentence(camera.load.words)}. ${LOADS[load]}`;
+    const said = load === "ok" ? "" : `${sentence(camera.load.words)}. ${camera.load.hangs ? "" : LOADS[load]}`.trimEnd();
     this.load.hidden = load === "ok";
     if (this.load.textContent !== said) this.load.textContent = said;
     if (this.state.textContent !== words) this.state.textContent = words;
