@@ -1,214 +1,156 @@
-"""A day of a site in some minutes, with a fault every minute: leaks, lost events, recoveries.
+"""A site for hours with a fault every minute: leaks, alerts lost, recoveries.
 
-    python -m studies soak [--hours 24] [--speed 36] [--seed 1]
+    python -m studies soak [--minutes 120] [--seed 1]
 
-Eight cameras: six play poses faster than they were, two play videos through a capture process
-each and one process of tiny networks. The page is on, events go to a webhook and a file, two
-cameras are recorded. It runs as `stepvad watch`, on a small disk and with a wall clock of its own,
-for HOURS / SPEED hours. Faults: processes killed or paused, the site as well; the scoring thread
-frozen; no file handles; a full disk; a wall clock 31 days ahead; the receiver of the webhook away;
-idle connections to the page; a backup. All are undone, and the time until frames or events come
-again is measured. Every 30 s, what each process holds and what became of frames is appended to
-samples.csv. The exit code tells whether the verdict at the end is good. Ctrl-C ends it in order.
-
-Poses come SPEED times as fast as in life, but at most at --rate frames a second: the settings
-allow 120, and one scoring thread takes all cameras' frames. It needs root (to mount the disk) and a
-C compiler (for the clock).
+The site and the faults are those of `python -m studies faults`, but one site bears all of them, in
+any order, but for those that a person must repair. Time until every sink hears of every camera
+again is measured; every 30 s what the site holds is noted. At the end anomalies that were played
+are compared with what was heard, and the memory, threads and handles of a site at the beginning
+with those of one of about the same age at the end. The exit code tells whether all is well.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import shutil
+import os
+import random
+import re
 import signal
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from stepvad.site.intake import demo
-from stepvad.site.store.events import FILE_NAME
-from studies.soak_parts import verdict
-from studies.soak_parts.faults import Faults
-from studies.soak_parts.samples import Sample, Sampler
-from studies.soak_parts.site import POSE_CAMERAS, SINK_FILE, SoakSite
-from studies.soak_parts.verdict import Line
-from tests.fleet.servers import small_disk
-from tests.site.sites import lines
+from studies.fault_parts.deck import DECK, Fault
+from studies.fault_parts.site import Site, StoppedError, write_stream
+from studies.fault_parts.truth import anomalies, judge
+from studies.faults import BACK_S, START_S, all_heard, broken
 
-DISK_MB = 128
+FAULT_S = 20.0
+ONE_WAY = ("corrupt", "removed")
+"""Faults that a person must repair."""
 SAMPLE_S = 30.0
-START_S = 120.0
-END_S = 20.0
-"""No fault begins in the last seconds."""
-DRAIN_S = 90.0
-HANDLES = 4096
-HEADER = (
-    f"{'s':>6} {'age':>5} {'MB':>6} {'thr':>4} {'fds':>4} {'kids':>4} {'kidsMB':>6} {'logMB':>6} "
-    f"{'events':>6} {'open>60':>7} {'in':>8} {'scored':>8} {'shed':>7} {'waits':>5} {'freeMB':>6}  "
-)
+AGES_S = (60.0, 150.0, 300.0, 600.0, 1200.0)
+"""A site that is younger still fills its buffers; samples are compared by age."""
+MOST = {"megabytes": 15.0, "threads": 3.0, "handles": 8.0}
+"""By how much the last part may be above the first, beside a tenth of the memory."""
+MOST_REPEATS = 20
+"""How often a line may be logged in a minute."""
+NUMBER = re.compile(r"[0-9a-f]{12}(?:-\d+)+|\d+(?:\.\d+)?")
+STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the process of a site holds at one moment."""
+
+    age_s: float
+    megabytes: float
+    threads: float
+    handles: float
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--speed", type=float, default=36.0)
-    parser.add_argument("--rate", type=float, default=60.0, help="most frames a second of poses")
-    parser.add_argument("--every", type=float, default=60.0, help="seconds between faults")
-    parser.add_argument("--faults", help="only these kinds, in turn, such as 'disk full,backup'")
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--faults", help="only these, such as 'full,site'")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--directory", type=Path, help="for samples, log and events; else a new one"
-    )
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(HANDLES, hard), hard))
-    directory = given.directory or Path(tempfile.mkdtemp(prefix="soak-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        is_ok = soak(given, directory)
-    except KeyboardInterrupt:
-        print("stopped; there is no verdict", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(0 if is_ok else 1)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with tempfile.TemporaryDirectory(prefix="soak-") as place:
+        try:
+            wrong = list(soak(given, Path(place), stopping))
+        except StoppedError:
+            sys.exit(130)
+    print("\n".join(["verdict: " + ("FAILED" if wrong else "good"), *wrong]))
+    sys.exit(1 if wrong else 0)
 
 
-def soak(given: argparse.Namespace, directory: Path) -> bool:
-    """The run, and whether all is well."""
-    seconds = given.hours * 3600 / given.speed
-    rate = min(demo.RATE * given.speed, given.rate)
-    print(
-        f"{seconds / 60:.1f} minutes; {len(POSE_CAMERAS)} cameras of poses at {rate:g} frames a "
-        f"second, {rate / demo.RATE:.1f} times as in life; files in {directory}",
-        flush=True,
-    )
-    with ExitStack() as stack:
-        disk = stack.enter_context(small_disk(DISK_MB))
-        site = SoakSite(directory, disk, rate)
-        stack.callback(_keep, site)
-        stack.enter_context(site.run())
-        sampler = Sampler(site, directory / "samples.csv")
-        stopping = threading.Event()
-        faults = Faults(site, given.seed, stopping)
-        _wait_for_start(site)
-        with _faults(given, faults, seconds, stopping) as troubles:
-            _observe(sampler, faults, seconds)
-        deadline = time.monotonic() + DRAIN_S  # as long as the longest back-off takes
-        while site.undelivered() and time.monotonic() < deadline:
-            time.sleep(0.5)
-        _show(sampler.take("(end)"))
-        code = site.running.stop()
-        found = [Line("exit code of the site", str(code), code == 0)]
-        found += [Line("a fault could not be played", one, is_ok=False) for one in troubles]
-        found += _judge(site, sampler, faults)
-    return _report(found)
+def soak(given: argparse.Namespace, place: Path, stopping: threading.Event) -> Iterator[str]:
+    """Run it; what is wrong, in words."""
+    (place / "site").mkdir()
+    site, samples = Site(place / "site", stopping), list[Sample]()
+    back: dict[str, list[float]] = defaultdict(list)
+    with site.run(write_stream(place)):
+        if not all_heard(site, 0.0, START_S):
+            raise SystemExit(f"the site does not alert:\n{site.running.log.read_text()[-2000:]}")
+        threading.Thread(target=_sample, args=[site, samples], daemon=True).start()
+        since, until = time.time(), time.monotonic() + 60 * given.minutes
+        for fault in _deck(given):
+            undone = broken(site, fault, min(fault.seconds, FAULT_S))
+            is_back = all_heard(site, undone, BACK_S)
+            back[fault.name].append(time.time() - undone)
+            print(f"{fault.name}: over after {back[fault.name][-1]:.0f} s", flush=True)
+            if not is_back:
+                yield f"{fault.name}: not all sinks hear of all cameras after {BACK_S:.0f} s"
+            if time.monotonic() > until:
+                break
+        found = judge(
+            anomalies(site.messages, site.unseen, time.time() - 30), site.messages, since, {}
+        )
+        site.is_over.set()
+        if code := site.running.stop():
+            yield f"exit code {code}"
+    for name, times in back.items():
+        print(f"{len(times)} x {name}: median {median(times):.0f} s, longest {max(times):.0f} s")
+    print(f"{found.played} anomalies, {found.unseen} of them while nobody watched")
+    if found.lost or found.doubled:
+        yield f"{found.lost} lost, {found.doubled} doubled"
+    yield from of_memory(samples)
+    yield from of_log(site.running.log.read_text())
 
 
-def _keep(site: SoakSite) -> None:
-    """Copy the events away from the disk that is about to go."""
-    for name in (FILE_NAME, SINK_FILE):
-        if (site.data / name).exists():
-            shutil.copy(site.data / name, site.directory / name)
-
-
-def _wait_for_start(site: SoakSite) -> None:
-    deadline = time.monotonic() + START_S
-    while not site.events():
-        if time.monotonic() > deadline or site.running.service.exit_code is not None:
-            raise SystemExit(f"the site does not start:\n{site.log.read_text()[-2000:]}")
-        time.sleep(0.5)
-
-
-@contextmanager
-def _faults(
-    given: argparse.Namespace, faults: Faults, seconds: float, stopping: threading.Event
-) -> Iterator[list[str]]:
-    """Play faults in a thread of its own; at the end none is left."""
-    troubles: list[str] = []
-
-    def run() -> None:
-        began = time.monotonic()
-        named = [kind.strip() for kind in given.faults.split(",")] if given.faults else None
-        deck = (kind for _ in iter(int, 1) for kind in named) if named else faults.deck()
-        at = began + given.every / 2
-        for kind in deck:
-            if at > began + seconds - END_S or stopping.wait(max(at - time.monotonic(), 0)):
-                return
-            try:
-                done = faults.play(kind)
-            except Exception as error:
-                troubles.append(f"{kind}: {error!r}")
-                continue
-            finally:
-                at = max(at + given.every, time.monotonic() + given.every / 6)
-            took = "never" if done.recovery_s is None else f"after {done.recovery_s:.1f} s"
-            print(f"{done.at - began:6.0f} {kind}: over {took}", flush=True)
-
-    thread = threading.Thread(target=run, name="faults")
-    thread.start()
-    try:
-        yield troubles
-    finally:
-        if sys.exc_info()[0] is not None:
-            stopping.set()
-        thread.join()
-
-
-def _observe(sampler: Sampler, faults: Faults, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    print(HEADER, flush=True)
+def _deck(given: argparse.Namespace) -> Iterator[Fault]:
+    """Faults for ever, shuffled anew each time that all had their turn."""
+    rng = random.Random(given.seed)
+    names = given.faults.split(",") if given.faults else [one.name for one in DECK]
+    chosen = [one for one in DECK if one.name in names and one.name not in ONE_WAY]
     while True:
-        _show(sampler.take(faults.current))
-        wait_s = min(SAMPLE_S, until - time.monotonic())
-        if wait_s <= 0:
-            return
-        time.sleep(wait_s)
+        yield from rng.sample(chosen, len(chosen))
 
 
-def _show(one: Sample) -> None:
-    print(
-        f"{one.at_s:6.0f} {one.site_age_s:5.0f} {one.site_rss_mb:6.1f} {one.site_threads:4} "
-        f"{one.site_handles:4} {one.children:4} {one.children_rss_mb:6.1f} {one.log_mb:6.3f} "
-        f"{one.events:6} {one.open_long:7} {one.frames_in:8} {one.frames_scored:8} "
-        f"{one.frames_shed:7} {one.undelivered:5} {one.free_mb:6.1f}  {one.fault}",
-        flush=True,
+def _sample(site: Site, samples: list[Sample]) -> None:
+    """Note what the site holds every now and then."""
+    while not site.is_over.wait(SAMPLE_S):
+        place = Path(f"/proc/{site.running.processes().get('site', 0)}")
+        try:
+            started = int((place / "stat").read_text().rpartition(")")[2].split()[19])
+            age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+            pages = int((place / "statm").read_text().split()[1])
+            threads, handles = (len([*(place / what).iterdir()]) for what in ("task", "fd"))
+        except OSError:
+            continue
+        samples.append(Sample(age_s, pages * os.sysconf("SC_PAGE_SIZE") / 1e6, threads, handles))
+
+
+def of_memory(samples: Sequence[Sample]) -> Iterator[str]:
+    """What a site of some age holds more at the end than one of that age at the beginning."""
+    n = max(len(samples) // 4, 1)
+    for low, high in zip(AGES_S, (*AGES_S[1:], float("inf")), strict=True):
+        parts = [
+            [one for one in some if low <= one.age_s < high] for some in (samples[:n], samples[-n:])
+        ]
+        for name, most in MOST.items() if all(parts) else ():
+            a, b = (median(getattr(one, name) for one in some) for some in parts)
+            print(f"{name} at an age of {low:.0f} s: {a:.0f} in the first quarter, {b:.0f} at last")
+            if b - a > most + (a / 10 if name == "megabytes" else 0):
+                yield f"{name}: {a:.0f} -> {b:.0f} at an age of {low:.0f} s"
+
+
+def of_log(text: str) -> Iterator[str]:
+    """Errors of ours, and lines that differ in numbers only and come too often in a minute."""
+    if n := text.count("Traceback"):
+        yield f"{n} tracebacks"
+    counts = Counter(
+        (line[:16], NUMBER.sub("#", line[20:])) for line in text.splitlines() if STAMP.match(line)
     )
-
-
-def _judge(site: SoakSite, sampler: Sampler, faults: Faults) -> Iterator[Line]:
-    text = site.log.read_text()
-    samples, frames = sampler.samples, site.frames.totals
-    shed = 100 * frames["shed"] / max(frames["in"], 1)
-    yield Line("frames in, scored, dropped",
-               f"{frames['in']}, {frames['scored']}, {frames['shed']} ({shed:.1f} %)")  # fmt: skip
-    yield from verdict.of_memory(samples)
-    yield from verdict.of_log(text, samples, faults.done)
-    longest = max(one.open_long for one in samples)
-    yield Line("events open for more than a minute, at most", str(longest), not longest)
-    rows = site.events()
-    yield from verdict.of_events(
-        rows or [], lines(site.data / SINK_FILE), site.receiver, sampler.most_events
-    )
-    yield Line("events without poses (lost by a kill, or not written for want of handles)",
-               str(site.events_without_poses()))  # fmt: skip
-    waiting = site.undelivered()
-    yield Line("messages not delivered", str(waiting or 0), not waiting)
-    yield from verdict.of_faults(faults.done, text)
-    yield verdict.left_over(site.seen)
-
-
-def _report(found: list[Line]) -> bool:
-    print("\n| what | value | |\n|---|---|---|")
-    for line in found:
-        print(f"| {line.what} | {line.value} | {'ok' if line.is_ok else 'FAILED'} |")
-    is_ok = all(line.is_ok for line in found)
-    print(f"\nverdict: {'good' if is_ok else 'FAILED'}")
-    return is_ok
+    yield from (f"{n} x {line}" for (_, line), n in counts.items() if n > MOST_REPEATS)

@@ -179,6 +179,7 @@ MEASURED = (
     "fuzzing.md",
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
     *("promises.md", "video.md", "what-holds.md", "site.md", "archive.md", "capacity.md"),
+    "when-something-fails.md",
     *("first-day.md", "fleet.md", "footage.md", "versions.md", "views.md", "hr-trajectories.md"),
 )
 """Pages of figures that take long to make."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,23 @@ def write_site(directory: Path, *parts: str, more: str = NO_PAGE, head: str = ""
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit of systemd says about a service that ends or hangs."""
+
+    watchdog_s: float = WATCHDOG_S
+    restart_s: float = RESTART_S
+    always: bool = False
+    """Whether a command is started again that fails before it reported to be ready."""
+
+
 class ServiceManager:
-    """Keeps a command running as systemd does with `Restart=always` and `WatchdogSec`.
+    """Keeps a command running as systemd does with `Restart=always` and `WatchdogSec`."""
 
-    A command that fails before it reported to be ready is not started again.
-    """
-
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self._command, self._log = command, log
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], unit: Unit
+    ) -> None:
+        self._command, self._log, self._unit = command, log, unit
         self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notified.bind("")  # the system finds a name that is free
         self._notified.settimeout(0.05)
@@ -151,13 +161,14 @@ class ServiceManager:
                 is_ready |= b"READY=1" in self._notified.recv(100)
                 alive_at = time.monotonic()
             code = self.process.poll()
-            is_late = is_ready and time.monotonic() - alive_at > WATCHDOG_S
+            is_late = is_ready and time.monotonic() - alive_at > self._unit.watchdog_s
             if code is None and is_late and not self._stopping:
                 self.process.kill()
             if code is not None:
-                time.sleep(RESTART_S)
+                time.sleep(self._unit.restart_s)
                 with self._lock:
-                    if self._stopping or code == 0 or (code > 0 and not is_ready):
+                    failed = code > 0 and not is_ready and not self._unit.always
+                    if self._stopping or code == 0 or failed:
                         self.exit_code = code
                         self._notified.close()
                         return
@@ -182,14 +193,19 @@ class Running:
     """`stepvad watch` in a process of its own, started again when it fails."""
 
     def __init__(
-        self, settings: Path, *, before: Sequence[str] = (), more: Mapping[str, str] | None = None
+        self,
+        settings: Path,
+        *,
+        before: Sequence[str] = (),
+        more: Mapping[str, str] | None = None,
+        unit: Unit = Unit(),
     ) -> None:
         """`before` goes before the command, `more` into its environment."""
         self.data = settings.parent / "site-data"
         self.log = settings.parent / "log.txt"
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(more or {})
         command = [*before, sys.executable, "-m", "stepvad", "watch", str(settings)]
-        self.service = ServiceManager(command, self.log, environment)
+        self.service = ServiceManager(command, self.log, environment, unit)
 
     def processes(self) -> dict[str, int]:
         """All of its processes by name: site, capture-NAME, poses-N."""

@@ -1,0 +1,1 @@
+"""Parts of the studies that break a site: its servers, the deck of faults, and what was heard."""
