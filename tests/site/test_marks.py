@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections import deque
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from stepvad.events.record import MarkMessage
 from stepvad.events.rules import Rules
 from stepvad.events.threshold import Marked
 from stepvad.formats import read_clip, tracks
+from stepvad.site.accounts import Accounts
 from stepvad.site.intake import demo
 from stepvad.site.marks import (
     MarkFollower,
@@ -215,11 +217,19 @@ def test_marks_of_a_newer_version_are_kept_and_those_of_the_store_applied(
     assert len(calibration.marked) == 1
 
 
-def test_a_mark_on_an_unknown_event_is_ignored(
-    store: Store, caplog: pytest.LogCaptureFixture
+def test_a_mark_from_elsewhere_is_audited_and_one_on_an_unknown_event_ignored(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mark_stored(store, MarkMessage("nobody", "normal"), "mqtt")
+    store.change("new", record())
+    known = record().id
+    mark_stored(store, MarkMessage(known, "normal"), "mqtt", tmp_path / "accounts.db")
+    mark_stored(store, MarkMessage(known, None), "mqtt", tmp_path / "accounts.db")
+    mark_stored(store, MarkMessage("nobody", None), "mqtt", tmp_path / "accounts.db")
     assert "a mark from mqtt is ignored: event nobody" in caplog.text
+    with closing(Accounts(tmp_path / "accounts.db")) as accounts:
+        found = [(one.user, one.action, one.subject) for one in accounts.audit.entries()]
+    words = [f"{known}: taken back", f"{known}: normal"]
+    assert found == [("mqtt", "marked event", one) for one in words]
 
 
 def test_the_words_of_a_limit(model: Path) -> None:

@@ -18,6 +18,7 @@ from stepvad.events.record import Mark, MarkMessage, Sink
 from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
 from stepvad.site import sinks
+from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
 from stepvad.site.intake.load import LoadListener
@@ -160,12 +161,13 @@ class Site:
             *sinks.connect_people(self.settings, self.store),
             *self._more,
         ]
+        log = self.settings.web.accounts or self.settings.data / ACCOUNTS
         for sink in connected:
             if isinstance(sink, CameraListener):
                 self.pipeline.intake.states.listeners.append(sink)
             if isinstance(sink, MarkSource):  # its thread must not wait for the disk
                 sink.on_mark = lambda mark: self.pipeline.tasks.put(
-                    "upkeep", partial(mark_stored, self.store, mark, "mqtt")
+                    "upkeep", partial(mark_stored, self.store, mark, "mqtt", log)
                 )
         return connected
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from stepvad.events.threshold import Marked
 from stepvad.files import read_state, write_state
 from stepvad.formats import file_stem, tracks
 from stepvad.poses import Clip
+from stepvad.site.accounts import Accounts
 from stepvad.site.models import Limit, Loaded, Models
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog
@@ -135,10 +136,16 @@ class MarksFile:
     version: Literal[1] = 1
 
 
-def mark_stored(store: Store, message: MarkMessage, by: str) -> None:
-    """Store a mark from outside the page; one on an unknown event is logged and ignored."""
+def mark_stored(store: Store, message: MarkMessage, by: str, log: Path) -> None:
+    """Store a mark from outside the page and write it into the audit log.
+
+    One on an unknown event is logged and ignored.
+    """
     try:
         store.mark(message.id, message.mark, time.time(), by)
+        subject = f"{message.id}: {message.mark or 'taken back'}"
+        with closing(Accounts(log)) as accounts:
+            accounts.audit.record(by, "marked event", subject)
     except DataError as error:
         logger.warning("a mark from %s is ignored: %s", by, error.problem)
 

@@ -116,6 +116,7 @@ def test_an_attached_camera_is_live_and_keeps_its_address(tmp_path: Path) -> Non
         ('name = "yard"', 'name = "a/b"', 13, "cameras.name: expected the form ^[A-Z"),
         ("[0.5, 0.9]]", "[50, 90]]", 10, "expected at least 3 corners of numbers from 0 to 1"),
         ('name = "shop"', "name = shop", 1, "expected TOML"),
+        ('host = "localhost"', 'host = "10.0.0.5"\nmarks = true', 18, "username and password with"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(

@@ -149,6 +149,8 @@ def test_marks_arrive_if_the_settings_accept_them(
         one.on_mark = taken.append
         one.send("new", TOLD)
     texts = ("{", "[]", '{"id": "a"}', '{"id": "a", "mark": "odd"}', '{"id": 3, "mark": null}')
+    # a message that would fill the memory does not leave the broker
+    listener.say("vad/marks", '{"id": "large", "mark": "normal"}' + " " * 1_000_000)
     for text in (*texts, '{"id": "a", "mark": "normal"}', '{"id": "b", "mark": null}'):
         listener.say("vad/marks", text)
     wait_until(lambda: len(taken) == 2)
@@ -211,6 +213,29 @@ def test_a_site_that_is_killed_is_offline_by_its_last_will(
         wait_until(lambda: listener.last("vad/available") == "online")
         process.send_signal(signal.SIGKILL)
         wait_until(lambda: listener.last("vad/available") == "offline", 5)
+
+
+def test_an_event_that_ended_while_the_site_was_down_leaves_no_sensor_on(
+    broker: Broker, listener: Listener, tmp_path: Path
+) -> None:
+    # killed with an open event: the broker retains that something happens
+    store = Store(tmp_path / "events.db", ["mqtt"])
+    store.change("new", record())
+    killed = connect(broker.port)
+    killed.send("new", TOLD)
+    wait_until(lambda: listener.last("vad/yard/anomaly") == "ON")
+    killed._client.loop_stop()
+    store.close()
+    # the next start ends the event and has both messages to deliver, the first one again
+    store = Store(tmp_path / "events.db", ["mqtt"])
+    assert store.end_interrupted(2000.0)
+    delivery = SinkDelivery(store.outbox, connect(broker.port))
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    wait_until(lambda: listener.last("vad/yard/anomaly") == "OFF")
+    assert [one["type"] for one in listener.all("vad/events")] == ["new", "new", "end"]
+    stop(running, delivery)
+    store.close()
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from stepvad.site.settings.page import (
     check_distinct,
     device_address,
     has_secret,
+    is_loopback,
 )
 from stepvad.video.camera import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
@@ -319,9 +320,20 @@ class MqttSettings(Section):
     )
     marks: bool = Field(
         False,
-        description="Accept marks of events on PREFIX/marks. Anyone who may publish there can "
-        "raise thresholds.",
+        description="Accept marks of events on PREFIX/marks, from a broker with MQTT 5. Anyone who "
+        "may publish there can raise thresholds, so a broker on another machine needs a password.",
     )
+
+    @model_validator(mode="after")
+    def _marks(self) -> Self:
+        is_open = self.username is None or self.password is None
+        if self.marks and is_open and not is_loopback(self.host):
+            raise ValueError(
+                "expected username and password with marks, got none for a broker on another "
+                "machine | whoever may publish there can raise thresholds: have the broker ask for "
+                "a password, and name it here"
+            )
+        return self
 
 
 class WebhookSettings(Section):

@@ -38,8 +38,8 @@ ANSWER_S = 5.0
 QOS = 1
 MARKS = "marks"
 """Topic below the prefix on which people judge events."""
-MOST_BYTES = 1024
-"""Maximum size of a mark; more is cut off and then refused."""
+MOST_BYTES = 4096
+"""Maximum size of a packet with a mark: the broker sends no longer ones (MQTT 5)."""
 
 
 class Mqtt:
@@ -67,19 +67,26 @@ class Mqtt:
         self._reason = "no answer yet"
         self._lines = Repeats()
         self._place = f"{settings.host}:{settings.port}"
-        self._client = self._make(settings)
-        self._client.connect_async(settings.host, settings.port, KEEPALIVE_S)
+        self._client = self._connecting(settings)
         self._client.loop_start()
 
-    def _make(self, settings: MqttSettings) -> Client:
+    def _connecting(self, settings: MqttSettings) -> Client:
         try:
             from paho.mqtt.client import Client
-            from paho.mqtt.enums import CallbackAPIVersion
+            from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+            from paho.mqtt.packettypes import PacketTypes
+            from paho.mqtt.properties import Properties
         except ImportError:
             raise MissingExtraError("MQTT", "live") from None
+        # who only publishes gets nothing, and any broker will do; marks need a limit
+        limits = None
+        if self._takes_marks:
+            limits = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            limits.MaximumPacketSize = MOST_BYTES
         client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=f"stepvad-{self._site}-{random_words.token_hex(4)}",
+            protocol=MQTTProtocolVersion.MQTTv5 if limits else MQTTProtocolVersion.MQTTv311,
         )
         if settings.username is not None:
             password = secret(settings.password) if settings.password else None
@@ -93,6 +100,7 @@ class Mqtt:
         client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
+        client.connect_async(settings.host, settings.port, KEEPALIVE_S, properties=limits)
         return client
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
@@ -195,7 +203,7 @@ class Mqtt:
     def _on_message(self, client: Client, userdata: object, message: MQTTMessage) -> None:
         """Hand on a mark; what is none is logged and ignored."""
         try:
-            mark = decode(MarkMessage, message.payload[:MOST_BYTES], "mark")
+            mark = decode(MarkMessage, message.payload, "mark")
         except DataError as error:
             held = self._lines.admit("mark")
             if held is not None:
