@@ -437,6 +437,12 @@ SECRET_NAME = "pass|pwd|token|secret|auth|key|sig|credential"
 _USERINFO = re.compile(r"(?<=://)[^\s'\"<>]*@")
 _QUERY = re.compile(rf"([?&;][^=&\s]*(?:{SECRET_NAME})[^=&\s]*=)[^&\s'\"<>]*", re.IGNORECASE)
 _HEADER = re.compile(r"(authorization\s*[:=]\s*)[^\r\n]*", re.IGNORECASE)
+_DIRECTORIES = re.compile(r"(?:(?<=file:)|(?<![\w/:.\]}]))/(?:[^\s/:,'\"]+/)+")
+
+
+def hide_directories(text: str) -> str:
+    """Return the text with paths shortened to the names of their files, as a page shows them."""
+    return _DIRECTORIES.sub("", text)
 
 
 def redact(text: str) -> str:

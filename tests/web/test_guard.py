@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fastapi import FastAPI
@@ -14,11 +17,25 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, DataError
 from stepvad.site.accounts import Accounts
+from stepvad.site.intake.status import LearningView
+from stepvad.site.settings.page import NotifySettings
+from stepvad.site.settings.sections import Sinks
 from stepvad.web.guard import MAX_BODY, PAGES, Rules, keys_of
 from stepvad.web.identity import Token
-from tests.web.sites import BEARER, HERE, TOKEN, Site, browser_of, happen, visitor, with_people
+from tests.web.sites import (
+    BEARER,
+    HERE,
+    PEOPLE,
+    TOKEN,
+    Site,
+    browser_of,
+    happen,
+    site,
+    visitor,
+    with_people,
+)
 
 THERE = HERE.replace("http", "ws")
 ANYONE = ("anonymous", "lena", "jan", "ada")
@@ -132,7 +149,7 @@ def test_every_route_asks_for_its_role(with_users: FastAPI, mill: Site, who: str
             refused = {403, 1008} if wrong_form else {401, 403, 1008}
             assert status not in refused, (who, key, status)
         elif who == "anonymous":
-            is_page = key[1] in ("/", "/settings", "/users", "/password") and key[0] == "GET"
+            is_page = key[1] in PAGES and key[0] == "GET"
             assert status == {"WEBSOCKET": 1008}.get(key[0], 303 if is_page else 401), (who, key)
         else:
             assert status == (1008 if key[0] == "WEBSOCKET" else 403), (who, key, status)
@@ -142,7 +159,8 @@ def test_what_is_refused_is_not_done(with_users: FastAPI, mill: Site) -> None:
     one = happen(mill, 1)
     looker = browser_of(with_users, "lena")
     asked = looker.put(f"/api/events/{one.id}/mark", json={"mark": "normal"})
-    assert (asked.status_code, asked.text) == (403, "expected the role judge, got look\n")
+    assert asked.status_code == 403
+    assert asked.text == "You may look at this site. This is for those who may judge its events.\n"
     judge = browser_of(with_users, "jan")
     assert judge.delete(f"/api/events/{one.id}").status_code == 403
     assert judge.delete("/api/events?camera=yard").status_code == 403
@@ -239,6 +257,41 @@ def test_paths_that_are_not_there_need_the_token_as_well(
     assert client.get("/nothing").status_code == 404
     for path in ("/login/", "/login/../api/events", "/LOGIN", "/healthz/x"):
         assert stranger.get(path).status_code == 401, path
+
+
+def test_no_answer_has_the_path_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths stand in the words of whatever fails, and in the settings."""
+    secret = "file:/home/mill/keys/mail.secret"
+    with site(tmp_path) as plain, closing(Accounts(tmp_path / "accounts.db")) as accounts:
+        people = NotifySettings(name="guards", to=["browsers", secret])
+        settings = plain.settings.model_copy(update={"sinks": Sinks(notify=[people])})
+        mill = replace(plain, settings=settings)
+        path = tmp_path / "model.safetensors"
+        words = f"{path}: expected a model, got none ('{path}')"
+        monkeypatch.setattr(Site, "explain", Mock(side_effect=DataError(words)))
+        app = mill.app(accounts=with_people(accounts))
+        # everything that can say why it fails
+        one = happen(mill, 1)
+        mill.status.state("yard", "failed", words, 0.0)
+        mill.status.sink("mqtt", 1, 1, words)
+        mill.status.learning(LearningView(words="", hours=0.0, people=0, problem=words))
+        (message,) = mill.store.outbox.pending("mqtt", 1)
+        mill.store.outbox.refused("mqtt", message.seq, words)
+        got = {}
+        for who in PEOPLE:
+            client = browser_of(app, who)
+            for method, route in MAY:
+                if method == "GET":
+                    asked = route.replace("{id}", one.id).replace("{name}", "yard")
+                    got[who, route] = client.get(asked, params={"at": 1}).text
+            with client.websocket_connect(f"{THERE}/ws/live") as socket:
+                got[who, "wall"] = str(socket.receive_json())
+    told = ("/api/cameras", "/api/sinks", "/api/undelivered", "/api/learning", "wall")
+    for place in (*told, "/api/events/{id}/explanation"):
+        assert "model.safetensors: expected a model, got none" in got["lena", place], place
+    assert "file:mail.secret" in got["lena", "/api/notifications"]
+    for at, text in got.items():
+        assert not re.search(rf"{tmp_path}|/home/|/tmp/", text), at
 
 
 def test_a_browser_logs_in_and_out_and_its_cookie_is_worthless_then(stranger: TestClient) -> None:

@@ -316,7 +316,14 @@ def test_other_names_are_still_refused(proxied: Site, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", f"http://{NAME}:8443", f"https://{NAME}:444", "null"]
+    "origin",
+    [
+        "https://evil.example",
+        f"http://{NAME}",
+        f"http://{NAME}:8443",
+        f"https://{NAME}:444",
+        "null",
+    ],
 )
 def test_other_origins_are_still_refused(proxied: Site, origin: str) -> None:
     client = at(proxied, **BEHIND)

@@ -28,7 +28,7 @@ FAKE = """(() => {
   PushManager.prototype.getSubscription = async () => made;
   PushManager.prototype.subscribe = async (options) => {
     made = {
-      endpoint: 'https://push.example.org/1',
+      endpoint: 'https://fcm.googleapis.com/1',
       options: { applicationServerKey: options.applicationServerKey.buffer },
       toJSON: () => ({ endpoint: made.endpoint, expirationTime: null, keys }),
       unsubscribe: async () => { made = null; return true; },
@@ -82,7 +82,7 @@ def test_this_browser_is_notified_at_the_press_of_a_button_and_no_more_at_anothe
     expect(page.locator("#browser-state")).to_have_text(on)
     subscriptions = PushSubscriptions(mill[0].settings.data)
     (one,) = subscriptions.all()
-    assert (one.endpoint, one.p256dh) == ("https://push.example.org/1", keys.p256dh)
+    assert (one.endpoint, one.p256dh) == ("https://fcm.googleapis.com/1", keys.p256dh)
     page.locator("#unsubscribe").click()
     expect(page.locator("#browser-state")).to_have_text(OFF)
     assert subscriptions.all() == []

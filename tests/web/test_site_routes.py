@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from stepvad.site.accounts import Accounts
 from stepvad.site.checking import CameraProblem, try_camera
 from stepvad.site.intake import demo
-from stepvad.site.notify.push import PushSubscriptions
+from stepvad.site.notify.push import MOST_EACH, PushSubscriptions
 from stepvad.site.settings.file import load
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import NotifySettings
@@ -22,7 +24,8 @@ from stepvad.site.settings.sections import Sinks
 from tests.site.notify.services import Browser, push_service
 from tests.site.receivers import web_server
 from tests.site.sites import video_camera, write_networks
-from tests.web.sites import BEARER, HERE, Site, site
+from tests.web.sites import BEARER, HERE, Site, browser_of, site
+from tests.web.sites import with_people as with_accounts
 
 TEXT = f"""\
 # The mill.
@@ -443,13 +446,21 @@ def test_a_browser_comes_and_goes(visitor: TestClient, tmp_path: Path) -> None:
     assert visitor.get("/api/notifications").json()["browsers"] == 0
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["http://push.example/x", "https://127.0.0.1/x", "https://localhost:8080/api"]
-)
-def test_a_site_posts_to_public_push_services_only(visitor: TestClient, endpoint: str) -> None:
-    answer = visitor.put(PATH, json=subscription(Browser(), endpoint))
+def test_a_site_posts_to_push_services_of_browsers_only(visitor: TestClient) -> None:
+    answer = visitor.put(PATH, json=subscription(Browser(), "https://127.1/"))
     assert answer.status_code == 422
-    assert "expected the https address of a push service" in answer.json()["detail"]
+    assert "at the push service of a browser's maker" in answer.json()["detail"]
+
+
+def test_whoever_may_look_silences_nobody_elses_phone(mill: Site, tmp_path: Path) -> None:
+    with closing(Accounts(tmp_path / "accounts.db")) as accounts:
+        app = with_people(mill, "browsers").app(accounts=with_accounts(accounts))
+        ada, lena, keys = browser_of(app, "ada"), browser_of(app, "lena"), Browser()
+        assert ada.put(PATH, json=subscription(keys)).status_code == 204
+        for n in range(64):
+            assert lena.put(PATH, json=subscription(keys, f"{ENDPOINT}/{n}")).status_code == 204
+        found = [one.account for one in PushSubscriptions(tmp_path).all()]
+    assert found == ["ada", *["lena"] * MOST_EACH]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,14 @@ MAX_BODY = 64 * 1024
 """Maximum size of a request body in bytes."""
 LONGEST_LENGTH = 19
 """Maximum digits of a Content-Length header."""
-PAGES = frozenset({"/", "/settings", "/users", "/password"})
+PAGES = frozenset({"/", "/settings", "/users", "/password", "/notifications"})
 """Pages that lead a browser to the login form."""
+MAY: dict[Role, str] = {
+    "look": "look at this site",
+    "judge": "judge its events",
+    "administer": "administer it",
+}
+"""What a role may do, in words."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; object-src 'none'; "
@@ -133,7 +139,8 @@ class Guard:
         # a page of another origin may read, as far as browsers let it, but change nothing
         method = scope.get("method", "WEBSOCKET")
         origin = headers.get("origin")
-        if method not in SAFE and origin is not None and not self._is_own(origin, hosts[0]):
+        is_own = origin is None or self._is_own(origin, hosts[0], scope["scheme"])
+        if method not in SAFE and not is_own:
             return PlainTextResponse("asked for by another page\n", 403)
         if rule.needs == "nobody":
             return None
@@ -159,7 +166,8 @@ class Guard:
             return None
         asked = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
         await self.trail.record_look(user.name, "was refused", asked, address_of(scope))
-        return PlainTextResponse(f"expected the role {needs}, got {user.role}\n", 403)
+        words = f"You may {MAY[user.role]}. This is for those who may {MAY[needs]}.\n"
+        return PlainTextResponse(words, 403)
 
     def _is_here(self, name: str) -> bool:
         """Whether a host name is ours or an IP address: foreign names may resolve to us too."""
@@ -169,11 +177,13 @@ class Guard:
             return name in self.names
         return True
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_own(self, origin: str, host: str, scheme: str) -> bool:
         """Whether an origin is this page, directly or through its proxy."""
-        scheme, _, rest = origin.lower().partition("://")
-        is_direct = scheme in ("http", "https") and rest == host.lower()
-        return is_direct or origin.lower() == self.origin
+        own = [self.origin, f"https://{host.lower()}"]
+        # whoever can answer for a name in clear is no page that is served with TLS
+        if scheme in ("http", "ws") and own[0] != own[1]:
+            own.append(f"http://{host.lower()}")
+        return origin.lower() in own
 
 
 class Rules:

@@ -10,11 +10,12 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from stepvad.errors import DataError
 from stepvad.events import record as records
 from stepvad.explain.event import EventExplanation
+from stepvad.files import hide_directories
 from stepvad.site.intake import status as live
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
@@ -192,7 +193,7 @@ def missing_is_404() -> Iterator[None]:
     except DataError as error:
         if type(error) is not DataError or error.__cause__ is not None:
             raise
-        raise HTTPException(404, str(error)) from None
+        raise HTTPException(404, hide_directories(str(error))) from None
 
 
 class Strict(BaseModel):
@@ -268,7 +269,9 @@ class UndeliveredMessage(BaseModel):
     event_id: str
     kind: str
     created: float
-    error: str | None = Field(description="Why, the last time.")
+    error: Annotated[str | None, AfterValidator(lambda text: text and hide_directories(text))] = (
+        Field(description="Why, the last time.")
+    )
 
 
 class Undelivered(Strict):

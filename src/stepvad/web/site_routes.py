@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.events.record import WeekOfAlerts, by_week
+from stepvad.files import hide_directories
 from stepvad.site.accounts import TOKEN_USER
 from stepvad.site.checking import CameraPicture, CameraProblem
 from stepvad.site.intake.status import LearningView, LiveStatus
@@ -28,7 +29,7 @@ from stepvad.site.settings.page import concern_of, limits_of
 from stepvad.site.settings.secrets import SecretError, place_of
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks import TestResult, find_people, names, send_tests
-from stepvad.web.routes import EventStore, Problem, Strict
+from stepvad.web.routes import EventStore, Problem, Strict, user_of
 
 Digest = Annotated[
     str, Field(max_length=64, description="Of the file that was loaded; it must not have changed.")
@@ -377,7 +378,7 @@ def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
             people=[
                 People(
                     name=one.name,
-                    to=one.to,
+                    to=[hide_directories(to) for to in one.to],
                     events=concern_of(one),
                     limits=limits_of(one),
                     browsers=one.browsers,
@@ -402,8 +403,8 @@ def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
             )
         try:
             check_endpoint(chosen.endpoint)
-            keys, account = chosen.keys, account_of(request)
-            subscriptions.subscribe(chosen.endpoint, keys.p256dh, keys.auth, account)
+            keys, whose = chosen.keys, (account_of(request), user_of(request))
+            subscriptions.subscribe(chosen.endpoint, keys.p256dh, keys.auth, *whose)
         except NewerVersionError:  # of the site's own file: not the fault of the request
             raise
         except DataError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from stepvad.errors import ConfigError
+from stepvad.files import hide_directories
 from stepvad.poses import Pose
 from stepvad.site.intake.delays import DelayHistogram, Delays
 from stepvad.site.intake.load import FrameLoad, Load
@@ -253,7 +254,8 @@ class LiveStatus:
             since = wall if camera.view.state != state else camera.view.since or wall
             if camera.view.state != state:
                 camera.load.clear()
-            camera.view = replace(camera.view, state=state, reason=reason, since=since)
+            words = hide_directories(reason)
+            camera.view = replace(camera.view, state=state, reason=words, since=since)
 
     def hang(self, process: str, cameras: Iterable[str], hangs: bool) -> None:
         """Set whether a process that finds the people of some cameras hangs."""
@@ -326,12 +328,12 @@ class LiveStatus:
     def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
         """Set the status of a sink."""
         with self._lock:
-            self._sinks[name] = SinkView(name, lag, failures, last_error, refused)
+            self._sinks[name] = SinkView(name, lag, failures, hide_directories(last_error), refused)
 
     def learning(self, view: LearningView) -> None:
         """Set how far the site has learned."""
         with self._lock:
-            self._learning = view
+            self._learning = replace(view, problem=hide_directories(view.problem))
 
     def troubles(self, now: Sequence[Trouble]) -> None:
         """Set what is wrong with the site."""

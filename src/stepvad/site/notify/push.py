@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
-import ipaddress
 import json
 import logging
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -48,10 +48,17 @@ GONE = frozenset({401, 403, 404, 410})
 """The subscription has ended, or belongs to another key: the person must press the button again."""
 Outcome = Literal["taken", "gone", "refused", "failed"]
 
-MOST_BROWSERS = 64
-"""Maximum number of browsers; a new one replaces the oldest."""
+MOST_EACH = 10
+"""Maximum number of browsers of one user; a new one replaces the oldest."""
+MOST_BROWSERS = 250
+"""Maximum number of browsers of a site; nobody's new one replaces another user's."""
+SERVICES = re.compile(
+    r"https://(fcm\.googleapis\.com|updates\.push\.services\.mozilla\.com"
+    r"|[a-z0-9-]+\.(notify\.windows|push\.apple)\.com)/[!-~]*"
+)
+"""Push services of the makers of browsers; Brave, Opera, Samsung and Vivaldi use Google's."""
 LONGEST_ENDPOINT = 1024
-MAX_BYTES = 1 << 18
+MAX_BYTES = 1 << 19
 
 
 def outcome(status: int) -> Outcome:
@@ -210,6 +217,8 @@ class PushSubscription:
     """Unix time at which somebody asked for notifications."""
     account: str = ""
     """Account that the browser is logged in to; empty for a log-in without one."""
+    user: str = ""
+    """Who asked: the account, the user that a proxy named, or `token`."""
 
     @property
     def keys(self) -> tuple[EllipticCurvePublicKey, bytes]:
@@ -224,30 +233,15 @@ class PushSubscription:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raise `DataError` unless an address can be that of a public push service.
+    """Raise `DataError` unless an address is one of a push service that browsers use.
 
-    A site posts to it: an address inside of the own network would be a way to reach others there.
+    A site posts to it: any other address would be a way to reach others through the site.
     """
-    try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host, parts = "", urlsplit("")
-    # no name or number of a network of one's own
-    is_public = "." in host and not host.endswith((".local", ".localhost", ".internal"))
-    try:
-        ipaddress.ip_address(host)
-        is_public = False
-    except ValueError:
-        pass
-    if parts.scheme != "https" or not is_public or "@" in parts.netloc:
+    if len(endpoint) > LONGEST_ENDPOINT or not SERVICES.fullmatch(endpoint):
         raise DataError(
-            "subscription: expected the https address of a push service, got something else",
-            hint="press Notify this browser again",
-        )
-    if len(endpoint) > LONGEST_ENDPOINT:
-        raise DataError(
-            f"subscription: expected at most {LONGEST_ENDPOINT} characters, got {len(endpoint)}"
+            "subscription: expected an address at the push service of a browser's maker, "
+            "got something else",
+            hint="use a current Chrome, Edge, Firefox or Safari",
         )
 
 
@@ -318,14 +312,25 @@ class PushSubscriptions:
         finally:
             accounts.close()
 
-    def subscribe(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
-        """Add or renew a browser; raise `DataError` if its keys are none."""
-        added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
+    def subscribe(
+        self, endpoint: str, p256dh: str, auth: str, account: str = "", user: str = ""
+    ) -> None:
+        """Add or renew a browser; raise `DataError` if its keys are none, or there are too many."""
+        added = PushSubscription(endpoint, p256dh, auth, self._clock(), account, user or account)
         _ = added.keys
         with self._locked():
-            # the newest is last; beyond the limit the oldest goes
-            others = [one for one in self._read() if one.endpoint != endpoint]
-            self._write([*others, added][-MOST_BROWSERS:])
+            # the newest is last; beyond the limit of a user the oldest of that user goes
+            kept = [one for one in self._read() if one.endpoint != endpoint]
+            own = [one for one in kept if one.user == added.user]
+            if len(own) >= MOST_EACH:
+                kept.remove(own[0])
+                logger.info("browsers: a new one of %s replaces the oldest", added.user or "nobody")
+            if len(kept) >= MOST_BROWSERS:
+                raise DataError(
+                    f"subscription: expected at most {MOST_BROWSERS} browsers, got one more",
+                    hint="end the notifications of another browser first",
+                )
+            self._write([*kept, added])
 
     def remove(self, endpoints: Collection[str]) -> int:
         """Remove browsers; return how many there were."""

@@ -1,5 +1,10 @@
 const WAIT_MS = 30000;
 
+// A log-out leads to the form itself; leaving before its answer would keep the cookie.
+let logsOut = false;
+addEventListener("submit", (event) => { logsOut ||= event.target.action.endsWith("/logout"); });
+export const toLogIn = () => { if (!logsOut) location.assign("/login"); };
+
 // One question to the site; null if it has no answer. Who is not logged in is sent to the form.
 export const ask = async (path, { method = "GET", body } = {}) => {
   const answer = await fetch(path, {
@@ -10,7 +15,7 @@ export const ask = async (path, { method = "GET", body } = {}) => {
   }).catch(() => null);
   if (answer === null) return null;
   if (answer.status === 401) {
-    location.assign("/login");
+    toLogIn();
     return null;
   }
   if (!answer.ok) return null;

@@ -1,4 +1,5 @@
 // A request whose refusal has words: what is wrong, in which line, and what helps.
+import { toLogIn } from "./ask.js";
 import { sentence } from "./words.js";
 
 const WAIT_MS = 60000; // a camera is tried for 45 seconds
@@ -11,7 +12,7 @@ export const send = async (method, path, body) => {
     signal: AbortSignal.timeout(WAIT_MS),
   }).catch(() => null);
   if (answer === null) return { ok: false, status: 0, body: null };
-  if (answer.status === 401) location.assign("/login");
+  if (answer.status === 401) toLogIn();
   return { ok: answer.ok, status: answer.status, body: await answer.json().catch(() => null) };
 };
 

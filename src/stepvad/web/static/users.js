@@ -1,4 +1,5 @@
 // Who may log in: add, change, remove; and what they did.
+import { toLogIn } from "./ask.js";
 import { me } from "./me.js";
 import { element, when } from "./words.js";
 
@@ -16,7 +17,7 @@ const ask = async (path, { method = "GET", body } = {}) => {
   }).catch(() => null);
   if (answer === null) return { problem: "The site does not answer. Try again." };
   if (answer.status === 401) {
-    location.assign("/login");
+    toLogIn();
     return { problem: "You are logged out." };
   }
   if (answer.ok) return { told: answer.status === 204 ? {} : await answer.json() };
