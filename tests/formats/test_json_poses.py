@@ -442,3 +442,20 @@ def test_results_that_are_no_frames_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wide.json").write_text(json.dumps([[], [summary(0)], {}]))
     with pytest.raises(DataError, match=r"wide\.json: expected a list with a list of people"):
         read_clip(tmp_path / "wide.json")
+
+
+@pytest.mark.parametrize("layout", ["alphapose", "coco", "ultralytics"])
+def test_a_frame_with_more_people_than_a_picture_shows_is_refused(
+    layout: str, tmp_path: Path
+) -> None:
+    flat, numbers = [1] * 51, range(1001)
+    box = {"x1": 0, "y1": 0, "x2": 9, "y2": 9}
+    one = {"keypoints": {"x": [1] * 17, "y": [2] * 17}, "box": box, "confidence": 1}
+    document: object = {
+        "alphapose": {number: {7: {"keypoints": flat}} for number in numbers},
+        "coco": [{"image_id": 7, "id": number, "keypoints": flat} for number in numbers],
+        "ultralytics": [[one for _ in numbers]],
+    }[layout]
+    path = write_json(tmp_path / "crowd.json", document)
+    with pytest.raises(DataError, match="expected up to 1,000 people in a frame, got 1,001"):
+        read_clip(path, fps=25)

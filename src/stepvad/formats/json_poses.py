@@ -18,6 +18,7 @@ import json
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -231,6 +232,10 @@ def clip_from_people(
     lists = (keypoints for person in people for keypoints in person.keypoints)
     n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
     reading.check_joints(n_values // 3)
+    # the fullest frame, before anything is made of its people
+    in_frame = Counter(chain.from_iterable(person.frames for person in people))
+    for frame, n_people in in_frame.most_common(1):
+        reading.check_people(n_people, f"frame {frame}: ")
     tracks = tuple(_track(person, n_values, order) for person in people)
     reading.check_frames(n_frames_of(tracks), sum(map(len, tracks)))
     skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
@@ -363,6 +368,7 @@ def _people_of_frame(read: Callable[[Any], FramePoses], document: object, where:
     """The people of one frame; errors name it."""
     with reading.located(where):
         people = read(document)
+        reading.check_people(len(people.keypoints))
         reading.check_joints(people.skeleton.V)
     return people
 

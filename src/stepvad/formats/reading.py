@@ -27,6 +27,8 @@ MAX_DIGITS = 18
 
 MAX_JOINTS = 1000
 """Joints of a pose; whole bodies with hands and faces have a few hundred."""
+MAX_PEOPLE = 1000
+"""More people in one frame than a picture shows; every one of them takes time."""
 MAX_NAME = 1000
 """Characters in the name of a clip, a joint or a skeleton."""
 MAX_EMPTY_FRAMES = 10_000_000
@@ -189,6 +191,15 @@ def check_joints(n_joints: int) -> None:
         raise DataError(
             f"expected up to {MAX_JOINTS} joints, got {n_joints:,}",
             hint="give the joints of a skeleton, not the points of a surface",
+        )
+
+
+def check_people(n_people: int, where: str = "") -> None:
+    """Reject a frame with more than `MAX_PEOPLE` people."""
+    if n_people > MAX_PEOPLE:
+        raise DataError(
+            f"{where}expected up to {MAX_PEOPLE:,} people in a frame, got {n_people:,}",
+            hint="number the frames one by one, or give each camera a file of its own",
         )
 
 
