@@ -164,6 +164,17 @@ def test_a_clock_that_is_moved_changes_no_score_and_no_id(
     assert moved.finish() == usual.finish()
 
 
+def test_events_of_a_slow_stream_have_the_time_of_the_clock(tmp_path: Path) -> None:
+    pushed, rate = Pushed(two_cameras(tmp_path)), 12.5
+    for slot, poses in one_person(40.0).by_frame():
+        late_s = 0.25 * slot / rate  # a stream at four fifths of the rate that it states
+        pushed.put("a", slot, slot, poses, wall0=1e9 + late_s)
+    events = pushed.finish()
+    assert len(events) >= 4
+    for event in events:
+        assert event.start_time - 1e9 == pytest.approx(1.25 * event.frame_seq / rate, abs=0.3)
+
+
 def test_poison_harms_only_the_camera_that_sent_it(tmp_path: Path) -> None:
     clip = one_person(20.0)
     good = pose_camera("good", clip, tmp_path)

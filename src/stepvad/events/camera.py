@@ -106,7 +106,8 @@ class CameraEvents:
         self.kept: deque[SlotPeople] = deque()
         self.epoch = -1
         self._next_epoch = next_epoch
-        self._wall0 = 0.0
+        self.wall0 = 0.0
+        """Wall-clock time of slot 0; it changes when a stream runs slower than it says."""
         self._reported_s = 0.0
         self._is_reported = True
         self.peak_slot = 0
@@ -137,7 +138,7 @@ class CameraEvents:
                 hint="end that event first",
             )
         self.epoch = self._next_epoch()
-        self._wall0 = wall0
+        self.wall0 = wall0
         self._detector = rules.EventDetector(self.profile.rules)
         self._peaks.clear()
         self.kept.clear()
@@ -153,7 +154,7 @@ class CameraEvents:
         at = {(e.peak_track, round(e.peak_s * self.profile.rate)) for e in self._detector.peaks()}
         return CameraEventsState(
             epoch=self.epoch,
-            wall0=self._wall0,
+            wall0=self.wall0,
             reported_s=self._reported_s,
             is_reported=self._is_reported,
             open=self.open,
@@ -163,15 +164,15 @@ class CameraEvents:
 
     def restore(self, state: CameraEventsState) -> None:
         """Resume from `state`; the same scores then give the same changes."""
-        self.epoch, self._wall0 = state.epoch, state.wall0
+        self.epoch, self.wall0 = state.epoch, state.wall0
         self._reported_s, self._is_reported = state.reported_s, state.is_reported
         self.open = state.open
         self._detector.restore(state.detector)
         self._peaks = {(peak.track, peak.slot): peak for peak in state.peaks}
 
     def wall(self, slot: int) -> float:
-        """Wall-clock time of a slot, by the clock at the start of the connection."""
-        return self._wall0 + slot / self.profile.rate
+        """Wall-clock time of a slot."""
+        return self.wall0 + slot / self.profile.rate
 
     def observe(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
@@ -276,7 +277,7 @@ class CameraEvents:
     def _end(self, event: Event, by: EndedBy) -> list[RecordChange]:
         if self.open is None:
             return []
-        over = self._record(event, None).ended(by, self._wall0 + event.last_s)
+        over = self._record(event, None).ended(by, self.wall0 + event.last_s)
         self.open = None
         return [("end", over)]
 
@@ -295,7 +296,7 @@ class CameraEvents:
                 camera=profile.camera,
                 score=event.peak,
                 top_score=event.peak,
-                start_time=self._wall0 + event.first_s,
+                start_time=self.wall0 + event.first_s,
                 model_id=profile.model_id,
                 model_sha256=profile.model_sha256,
                 track_id=track,

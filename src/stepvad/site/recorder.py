@@ -33,6 +33,8 @@ RECORDINGS = "poses"
 """Directory of recorded poses in the data directory, with one subdirectory per camera."""
 PART_S = 120.0
 """Seconds of footage per file, the most that a crash loses."""
+OFF_S = 2.0
+"""How far the time of a frame may be from that of its file, which replays go by."""
 FIRST_PART_S = 15.0
 """Seconds per file of a camera without a model, which waits for its first footage."""
 FREE_MB = 8.0
@@ -72,10 +74,13 @@ class Recorder:
 
     def record(self, slot: int, wall: float, poses: Sequence[Pose]) -> Clip | None:
         """Add a slot; return a clip when one is complete."""
-        # a part is full, or the clock of the slots began anew
+        # a part is full, the clock of the slots began anew, or the stream runs slow
         done = None
-        if self._first is not None and not 0 <= slot - self._first[0] < self._part:
-            done = self.finish()
+        if self._first is not None:
+            at = slot - self._first[0]
+            off_s = abs(wall - self._first[1] - at / self._rate)
+            if not 0 <= at < self._part or off_s > OFF_S:
+                done = self.finish()
         if self._first is None:
             self._first = slot, wall
         at = slot - self._first[0]

@@ -52,8 +52,12 @@ class CameraPeople:
 
     def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
-        self._wall0 = wall0
+        self.follow_clock(wall0)
         self._tracker.reset()
+
+    def follow_clock(self, wall0: float) -> None:
+        """Count from now on from another time of slot 0."""
+        self._wall0 = wall0
 
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot."""
@@ -98,6 +102,11 @@ class Watcher(CameraPeople):
         self.events.start_connection(wall0)
         super().start_connection(wall0)
         self.stream = self._new_stream()
+
+    def follow_clock(self, wall0: float) -> None:
+        """Count from now on from another time of slot 0."""
+        super().follow_clock(wall0)
+        self.events.wall0 = wall0
 
     def needs_words(self, slot: int) -> bool:
         """True once for each peak of the open event: when all that explains it has been seen."""
@@ -220,6 +229,7 @@ class SiteScorer:
                 self._end_connection(people, "camera lost")
                 people.start_connection(frame.wall0)
                 self._connections[camera] = frame.connection
+            people.follow_clock(frame.wall0)
             if frame.people is not None:
                 return people.follow(frame.people, frame.slot)
             given = frame.poses or ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
 from stepvad.site.intake.load import HANGS, REMEDY, FrameLoad, Load, LoadState, of_frames
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.intake.time_slots import JUMP_S, PlayPace, TimeOrder, TimeSlots
+from stepvad.site.intake.time_slots import JUMP_S, PlayPace, SlotAnchor, TimeOrder, TimeSlots
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
 
@@ -245,6 +246,41 @@ def test_a_first_frame_without_a_time_changes_nothing() -> None:
 def test_a_frame_in_disorder_is_skipped_and_the_others_stay() -> None:
     slots = TimeSlots(10)
     assert [slots.place(t, t) for t in (0.0, 0.2, 0.1, 0.3)] == [0, 2, None, 3]
+
+
+def stamped(frames: Iterable[tuple[float, float]], rate: float = 10.0) -> list[tuple[float, float]]:
+    """The arrival and the time of each frame, from its stream time and its arrival."""
+    slots, anchor, found = TimeSlots(rate), SlotAnchor(rate), []
+    for pts, arrived in frames:
+        slot = slots.place(pts, arrived)
+        if slot is not None:
+            found.append((arrived, anchor.wall0(slot, 1e9 + arrived) - 1e9 + slot / rate))
+    return found
+
+
+@pytest.mark.parametrize("pace", [0.8, 0.9, 1.0, 1.1])
+def test_times_stay_near_the_clock_however_slow_a_stream_runs(pace: float) -> None:
+    rng = np.random.default_rng(1)
+    # eight minutes with jitter, and with a pause of two seconds in each, after which a burst comes
+    due = [n / 10 / pace for n in range(round(4800 * pace))]
+    late = rng.uniform(0, 0.3, len(due))
+    arrived = np.maximum.accumulate([t + more for t, more in zip(due, late, strict=True)])
+    arrived = np.array([max(t, 60 * (t // 60) + 2) if t > 60 else t for t in arrived.tolist()])
+    found = stamped(zip((n / 10 for n in range(len(due))), arrived.tolist(), strict=True))
+    times = np.array([time for _, time in found])
+    in_time = arrived - due < 0.5
+    assert (np.diff(times) > -1e-6).all(), "no time jumps back"
+    assert (times - arrived < 1e-6).all(), "none is ahead"
+    assert np.abs(times - arrived)[in_time].max() < 1
+    assert np.abs(times - arrived).max() < 3, "a frame that was held up keeps its own time"
+
+
+def test_times_follow_a_clock_that_is_set() -> None:
+    slots = range(200)
+    anchor, wall = SlotAnchor(10.0), [n / 10 + (3600.0 if n >= 100 else 0.0) for n in slots]
+    times = [anchor.wall0(slot, wall[slot]) + slot / 10 for slot in slots]
+    assert times[:100] == pytest.approx(wall[:100])
+    assert times[140:] == pytest.approx(wall[140:])
 
 
 def played(times: list[float], *, rate: float = 25.0, slower_s: float = 0.0) -> list[float]:

@@ -22,7 +22,7 @@ from stepvad.site.intake.child_messages import (
 from stepvad.site.intake.frame_buffers import SharedImage
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.site.intake.status import LiveStatus
-from stepvad.site.intake.time_slots import JUMP_S, PlayPace, TimeSlots
+from stepvad.site.intake.time_slots import JUMP_S, PlayPace, SlotAnchor, TimeSlots
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import CameraSettings
 from stepvad.site.stages import Form
@@ -46,9 +46,8 @@ class _Sender:
         self._site = site
         self._buffers = BufferBorrower(site)
         self._rate = rate
-        self._slots = TimeSlots(rate)
+        self._slots, self._anchor = TimeSlots(rate), SlotAnchor(rate)
         self._epoch: int | None = None
-        self._wall0 = 0.0
         self._skipped = 0
         self._dropped = 0
         self._without_buffer = 0
@@ -63,12 +62,13 @@ class _Sender:
         """
         arrived = picture.arrived
         if picture.epoch != self._epoch:
-            self._epoch, self._wall0 = picture.epoch, picture.wall
-            self._slots = TimeSlots(self._rate)
+            self._epoch = picture.epoch
+            self._slots, self._anchor = TimeSlots(self._rate), SlotAnchor(self._rate)
         slot = self._slots.place(picture.pts, arrived)
         if slot is None:
             self._skipped += 1
             return
+        wall0 = self._anchor.wall0(slot, picture.wall)
         buffer = self._buffers.write(picture.image)
         if buffer is None:
             self._without_buffer += 1
@@ -76,7 +76,7 @@ class _Sender:
         height, width, _ = picture.image.shape
         header = FrameHeader(
             connection=self._epoch,
-            wall0=self._wall0,
+            wall0=wall0,
             slot=slot,
             arrived=arrived,
             pool=buffer.pool,

@@ -31,7 +31,7 @@ class QueuedFrame:
     connection: int
     """Counts the connections of the source."""
     wall0: float
-    """Wall-clock time at which the connection started."""
+    """Wall-clock time of slot 0, by the frames that arrived lately."""
     slot: int
     arrived: float
     """Arrival by the monotonic clock."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -11,6 +12,8 @@ JUMP_S = 5.0
 """How far stream time may run ahead of the clock before it counts as a reset."""
 BACK_S = 1.0
 """How far it may step back, as with reordered frames, before it counts as a reset."""
+ANCHOR_S = 2.5
+"""Stream time in which one frame is taken to arrive without delay."""
 DEPTH = 5
 """Frames held back to wait for a late one."""
 
@@ -53,6 +56,31 @@ class TimeSlots:
         if time >= self._latest:
             self._latest, self._arrived = time, arrived
         return time
+
+
+class SlotAnchor:
+    """The wall-clock time of slot 0 of a connection, by the frames that arrived lately.
+
+    A stream that runs slower or faster than its times say is followed, and so is a clock that is
+    set. Frames that are late, such as a burst after a pause, change nothing while others of the
+    last `ANCHOR_S` were in time; no frame is later than its arrival, and none before another.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._anchors: deque[tuple[int, float]] = deque()
+        """Slots and what they say, rising: those that may become the earliest of the last ones."""
+
+    def wall0(self, slot: int, wall: float) -> float:
+        """The time of slot 0, once the frame of `slot` has arrived at `wall`."""
+        # the least delayed frame says it: what is later than the newest will never count
+        anchor = wall - slot / self._rate
+        while self._anchors and self._anchors[-1][1] >= anchor:
+            self._anchors.pop()
+        self._anchors.append((slot, anchor))
+        while self._anchors[0][0] < slot - ANCHOR_S * self._rate:
+            self._anchors.popleft()
+        return self._anchors[0][1]
 
 
 class PlayPace:
