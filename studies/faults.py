@@ -28,19 +28,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 from studies.fault_parts.deck import DECK, Fault
 from studies.fault_parts.servers import SINKS
 from studies.fault_parts.site import CAMERAS, Site, StoppedError, write_stream
-from studies.fault_parts.truth import Anomaly, Verdict, anomalies, judge
+from studies.fault_parts.truth import Verdict, anomalies, judge
 
-START_S, BACK_S, DRAIN_S, STEP_S = 90.0, 90.0, 30.0, 0.2
+START_S, BACK_S, DRAIN_S, OVER_S, STEP_S = 90.0, 90.0, 30.0, 90.0, 0.2
 CALM_S = 8.0
 """No more anomalies are counted in the last seconds."""
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
@@ -155,10 +156,9 @@ def play(
         undone = broken(site, fault, seconds or fault.seconds)
         if not all_heard(site, undone, BACK_S):
             site.remarks.append(f"not all sinks hear of all cameras within {BACK_S:.0f} s after")
-        deadline = time.monotonic() + DRAIN_S
         until = time.time() - CALM_S
-        while _waits(site, since, until) and time.monotonic() < deadline:
-            site.wait(0.5)
+        _wait_while(lambda: _waits(site, since, until), site, DRAIN_S)
+        _wait_while(lambda: _is_open(site, since), site, OVER_S)
         site.is_over.set()
         if (code := site.running.stop()) != 0:
             site.remarks.append(f"exit code {code}")
@@ -202,17 +202,30 @@ def all_heard(site: Site, since: float, limit_s: float) -> bool:
     return False
 
 
-def _waits(site: Site, since: float, until: float) -> list[Anomaly]:
-    """Anomalies that some sink has not heard of yet."""
+def _wait_while(lasts: Callable[[], bool], site: Site, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while lasts() and time.monotonic() < deadline:
+        site.wait(0.5)
+
+
+def _is_open(site: Site, since: float) -> bool:
+    """Whether people were told that something is wrong, and not yet that it is over."""
+    told = [one.subject for one in site.messages.mails if not one.is_alert and one.at > since]
+    begun = [words for words in told if "again" not in words and "restarted" not in words]
+    return len(begun) > sum("again" in words for words in told)
+
+
+def _waits(site: Site, since: float, until: float) -> bool:
+    """Whether some sink has not heard of some anomaly yet."""
     some = anomalies(site.messages, site.unseen, until)
-    return [one for one in some if one.at > since and one.is_seen and len(one.heard) < len(SINKS)]
+    return any(one.at > since and one.is_seen and len(one.heard) < len(SINKS) for one in some)
 
 
 def _row(fault: Fault, site: Site, since: float, undone: float, until: float) -> Row:
     some = anomalies(site.messages, site.unseen, until)
     verdict = judge(some, site.messages, since - 2.0, dict.fromkeys(fault.away, undone))
     told = [
-        (mail.at - since, mail.subject)
+        (mail.at - since, mail.says)
         for mail in site.messages.mails
         if not mail.is_alert and mail.at > since
     ]
@@ -238,7 +251,8 @@ def line(row: Row) -> str:
     told = "; ".join(f"“{words}” after {at:.0f} s" for at, words in row.told) or "nothing"
     verdict = f"{found.lost} / {found.doubled} / {found.late}"
     missed = [f"{n} not heard by {sink}" for sink, n in found.missed.items()]
-    remarks = "; ".join([*missed, *row.remarks])
+    unseen = [f"{found.unseen} anomalies while not watched"] if found.unseen else []
+    remarks = "; ".join([*missed, *unseen, *row.remarks])
     blind = f"{row.blind_s:.0f} s" if row.blind_s else ""
     cells = [
         row.words, f"{row.seconds:.0f} s", told, alerts, verdict, blind, _readiness(row), remarks
@@ -247,14 +261,18 @@ def line(row: Row) -> str:
 
 
 def _readiness(row: Row) -> str:
-    """The answers of /readyz that differ from the one before, with their times."""
-    shown, latest = [], 200
-    for at, status, words in row.ready:
-        if status != latest:
-            what = {0: "no answer", 200: "200"}.get(status, f"{status} {words}")
-            shown.append(f"{what} after {at:.0f} s")
-            latest = status
-    return ", ".join(shown) or "200"
+    """The answers of /readyz other than 200, each with the seconds from and to."""
+    spans: list[tuple[str, float, float]] = []
+    for (at, status, words), (end, *_) in pairwise([*row.ready, (row.ready[-1][0], 0, "")]):
+        what = "no answer" if status == 0 else f"{status} {words}"
+        if status == 200:
+            continue
+        if spans and spans[-1][0] == what and at - spans[-1][2] < 1.0:
+            spans[-1] = what, spans[-1][1], end
+        else:
+            spans.append((what, at, end))
+    shown = [f"{what}, {since:.0f} to {until:.0f} s" for what, since, until in spans[:2]]
+    return "; ".join([*shown, *([f"{len(spans) - 2} more times"] if spans[2:] else [])]) or "200"
 
 
 def write_page(page: Path, lines: list[str], given: argparse.Namespace) -> None:

@@ -50,7 +50,7 @@ def spans(page: Path) -> list[str]:
     return re.findall("`([^`\n]+)`", text)
 
 
-FILES = (".bin", ".checkpoint", ".json", ".onnx", ".safetensors", ".toml")
+FILES = (".bin", ".checkpoint", ".db", ".json", ".onnx", ".safetensors", ".toml")
 """Ends of the names of files that pages talk of."""
 
 

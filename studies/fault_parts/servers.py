@@ -55,6 +55,14 @@ class Mail:
         """Whether it is about events, not about the site."""
         return "#event" in self.body
 
+    @property
+    def says(self) -> str:
+        """What it says of the site, in a few words."""
+        said = self.subject.partition(": ")[2]
+        several = "messages about the site" in said
+        lines = [line.partition(". ")[0] for line in self.body.splitlines() if ". " in line]
+        return ", ".join(lines) if several else said
+
     def mentions(self) -> Iterator[tuple[str, float]]:
         """Cameras, and the seconds of the day of their events."""
         for line in self.body.splitlines():
