@@ -32,7 +32,7 @@ from stepvad.site.settings.file import load
 from stepvad.site.store.events import Store
 from tests.processes import unreadable
 from tests.site.records import record
-from tests.site.sites import NO_PAGE, one_person, write_site
+from tests.site.sites import NO_PAGE, camera, one_person, write_site
 
 CAMERA = '[[cameras]]\nname = "door"\nurl = "demo:"\n'
 
@@ -78,7 +78,7 @@ def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
     follower: MarkFollower, store: Store, model: Path
 ) -> None:
     loaded = follower._models.load(model)
-    before, files = loaded.limit("door", None), model.parent.stat().st_mtime_ns
+    before, files = loaded.limit(camera()), model.parent.stat().st_mtime_ns
     follower.follow()
     assert taken(follower) == []
     ids = [alert(store, n, 3 * before.rules.threshold, loaded.sha256) for n in range(1, 31)]
@@ -110,7 +110,7 @@ def test_marks_on_events_with_damaged_poses_are_applied_too(
     store.put_poses(ids[0], b"torn")
     follower.follow()
     (limit,) = taken(follower)
-    assert limit.rules.threshold > loaded.limit("door", None).rules.threshold
+    assert limit.rules.threshold > loaded.limit(camera()).rules.threshold
     kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
     assert len([*kept.iterdir()]) == 29
     assert f"event {ids[0]}: left out" in caplog.text
@@ -234,7 +234,7 @@ def test_a_mark_from_elsewhere_is_audited_and_one_on_an_unknown_event_ignored(
 
 def test_the_words_of_a_limit(model: Path) -> None:
     loaded = Models().load(model)
-    by_hand = loaded.limit("door", 4.0)
+    by_hand = loaded.limit(camera(threshold=4.0))
     assert (by_hand.rules.threshold, by_hand.words) == (4.0, "set by hand in the settings")
     assert isinstance(by_hand.rules, Rules)
     assert loaded.calibration is not None

@@ -283,7 +283,10 @@ to = ["env:GUARD"]
         # a site without sources, whose clock stands still: mail waits for the words
         store = Store(settings.data / FILE_NAME, sinks.names(settings.sinks), clock=lambda: 1e9)
         pipeline = build_pipeline(settings, Models(), LiveStatus(), store)
-        receiving = [*sinks.connect(settings), *sinks.connect_people(settings, store)]
+        receiving = [
+            *sinks.connect(settings, store.sinks),
+            *sinks.connect_people(settings, store.sinks, store),
+        ]
         stages = [SinkDelivery(store.outbox, sink).stage for sink in receiving]
         supervisor = Supervisor()
         for stage in (*(stage for group, _ in pipeline.way[2:] for stage in group), *stages):

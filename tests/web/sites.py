@@ -88,8 +88,7 @@ class Site:
     def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
         parts = self.settings, self.store, self.status, self.explain, self.mark
         replays = Replays(self.store, self.status, self.settings.data / "poses")
-        recorders = {one.name: one.recorder for one in self.settings.cameras if one.recorder}
-        site = PageContext(*parts, editor=self.editor, replays=replays, recorders=recorders)
+        site = PageContext(*parts, editor=self.editor, replays=replays)
         return create_app(site, token, **options)
 
 

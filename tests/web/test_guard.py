@@ -78,6 +78,7 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("PUT", "/api/settings"): ADMINISTER,
     ("PATCH", "/api/settings"): ADMINISTER,
     ("POST", "/api/settings/check"): ADMINISTER,
+    ("POST", "/api/settings/effect"): ADMINISTER,
     ("POST", "/api/settings/try-camera"): ADMINISTER,
     ("POST", "/api/settings/test-sink"): ADMINISTER,
     ("GET", "/api/learning"): LOOK,

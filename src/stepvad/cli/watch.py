@@ -130,6 +130,8 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
         # two sites in one directory would mix their events
         with exclusive_lock(settings.data):
             site = Site(settings, serve=serve, rounds=rounds, reload=service.restart)
+            if editor is not None:
+                editor.apply = site.apply
             return site.run(service.stop, service.beat)
 
     return Service().run(run)

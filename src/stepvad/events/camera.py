@@ -116,18 +116,11 @@ class CameraEvents:
         self._peaks: dict[tuple[int, int], Peak] = {}
         """By track and slot: windows that may become the peak of an event."""
         self._detector = rules.EventDetector(profile.rules)
-        self._next_rules: Rules | None = None
 
-    def use_rules(self, rules: Rules) -> None:
-        """Switch to other rules as soon as no event is open and nobody is above the threshold."""
-        self._next_rules = rules
-        self._switch_rules()
-
-    def _switch_rules(self) -> None:
-        if self._next_rules is not None and self.is_idle:
-            self.profile = replace(self.profile, rules=self._next_rules)
-            self._detector = rules.EventDetector(self._next_rules)
-            self._next_rules = None
+    def use(self, profile: CameraProfile) -> None:
+        """Watch by other rules, zones and hours from the next slot on; an open event goes on."""
+        self.profile = profile
+        self._detector.use(profile.rules)
 
     def start_connection(self, wall0: float) -> None:
         """Start a connection whose slot 0 is at this wall-clock time."""
@@ -181,7 +174,6 @@ class CameraEvents:
 
         Muted windows and those outside the hours change nothing.
         """
-        self._switch_rules()
         rate, now_s = self.profile.rate, slot / self.profile.rate
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))

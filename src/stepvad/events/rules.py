@@ -138,6 +138,13 @@ class EventDetector:
         """True if no event is open and nobody is above the threshold: low scores change nothing."""
         return self._open is None and not self._alarmed
 
+    def use(self, rules: Rules) -> None:
+        """Switch to other rules; people who never reached their threshold count as calm."""
+        self.rules = rules
+        self._alarmed = {
+            track: event for track, event in self._alarmed.items() if event.peak >= rules.threshold
+        }
+
     def state(self) -> EventDetectorState:
         """A snapshot of its state."""
         return EventDetectorState(tuple(self._alarmed.items()), self._open)

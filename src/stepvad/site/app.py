@@ -6,15 +6,15 @@ import fcntl
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from stepvad.errors import ConfigError
-from stepvad.events.record import Mark, MarkMessage, Sink
+from stepvad.events.record import Mark, MarkMessage, Record, Sink
 from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
 from stepvad.site import sinks
@@ -26,10 +26,14 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.marks import mark_stored
 from stepvad.site.models import Models
+from stepvad.site.notify.plan import Notify
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.recorder import Replays
+from stepvad.site.settings.changes import Changes
+from stepvad.site.settings.page import Section
 from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
 from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
+from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.site.store.outbox import SinkDelivery
 from stepvad.site.troubles import RunMarker, SiteFaults, TroubleListener, Troubles
@@ -38,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 LOCK_S = 10.0
 """Longest wait for another site on the same data to exit."""
+SINKS_S = 15.0
+"""Longest time for sinks with changed settings to stop; a send may have to time out."""
 DELIVER_S, DELIVERIES_S = 3.0, 3.0
 """Longest time for the last messages, then for the deliveries to stop."""
 TROUBLES_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
@@ -97,10 +103,15 @@ class Site:
         self._more = more
         known = [*sinks.names(settings.sinks), *(sink.name for sink in more)]
         self.store = Store(settings.data / FILE_NAME, known)
+        self._deliveries: list[SinkDelivery] = []
+        self._load_listeners: dict[str, LoadListener] = {}
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
         self._running = RunMarker(settings.data / RUNNING)
         self.pipeline = build_pipeline(settings, Models(), self.status, self.store)
+        pipeline = self.pipeline
+        self._faults = SiteFaults(self.store, self.status, pipeline.unusable, pipeline.unscored)
+        self._troubles = Troubles(self.status, self._faults.find)
         self.learner = None
         if rounds is not None and settings.is_learning:
             # a new model restarts the site, a new threshold of the same model does not
@@ -119,22 +130,16 @@ class Site:
         """
         for record in self.store.end_interrupted(time.time()):
             logger.warning("event %s was interrupted", record.id)
-        faults = SiteFaults(
-            *(self.store, self.status, self.pipeline.unusable, self.pipeline.unscored),
-            has_failed=self._running.begin(),
-        )
-        troubles = Troubles(self.status, faults.find)
-        connected = self._connect_sinks()
-        troubles.listeners += [sink for sink in connected if isinstance(sink, TroubleListener)]
-        deliveries = [SinkDelivery(self.store.outbox, sink) for sink in connected]
-        hearing = [sink for sink in connected if isinstance(sink, LoadListener)]
+        self._faults.has_failed = self._running.begin()
+        for sink in (*self._new_sinks(self.store.sinks), *self._more):
+            self._connect(sink)
         page = self._page()
         others: list[Stage] = [page] if page else []
-        others += [self._housekeeping(deliveries, hearing, troubles).stage]
+        others += [self._housekeeping().stage]
         others += [self.learner.stage] if self.learner else []
         try:
             # consumers before producers: deliveries and the page, then the pipeline
-            for stage in (*(delivery.stage for delivery in deliveries), *others):
+            for stage in (*(delivery.stage for delivery in self._deliveries), *others):
                 self._supervisor.start(stage)
             self.pipeline.start(self._supervisor)
             logger.info(
@@ -148,28 +153,70 @@ class Site:
             left += self._supervisor.stop(others, PAGE_S)
             # the last messages get a moment; the rest stays in the store
             deadline = time.monotonic() + DELIVER_S
-            while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
+            while time.monotonic() < deadline and not all(d.is_idle for d in self._deliveries):
                 time.sleep(0.05)
-            return left + self._supervisor.stop([d.stage for d in deliveries], DELIVERIES_S)
+            return left + self._supervisor.stop([d.stage for d in self._deliveries], DELIVERIES_S)
         finally:
             self.store.close()
 
-    def _connect_sinks(self) -> list[Sink]:
-        """The sinks for machines and people; they hear of cameras, and send marks."""
-        connected: list[Sink] = [
-            *sinks.connect(self.settings),
-            *sinks.connect_people(self.settings, self.store),
-            *self._more,
-        ]
+    def apply(self, settings: SiteSettings, changes: Changes) -> list[str]:
+        """Run by other settings from now on, as far as they take no restart.
+
+        Returns the stages that did not stop in time: only a restart applies the rest.
+        """
+        before, self.settings = self.settings, settings
+        if self.learner is not None:
+            self.learner.settings = settings
+        left = self.pipeline.use(settings, changes.reopen, self._supervisor)
+        return left or self._replace_sinks(
+            sinks.sections(before.sinks), sinks.sections(settings.sinks)
+        )
+
+    def _replace_sinks(self, before: dict[str, Section], after: dict[str, Section]) -> list[str]:
+        """Replace the sinks whose settings differ; what they have not sent waits in the store."""
+        changed = {name for name in before | after if before.get(name) != after.get(name)}
+        ended = [one for one in self._deliveries if one.name in changed]
+        left = self._supervisor.stop([one.stage for one in ended], SINKS_S)
+        if left:
+            return left
+        self.store.sinks = (*after, *(sink.name for sink in self._more))
+        for one in ended:
+            self._deliveries.remove(one)
+            self.status.forget_sink(one.name)
+            self.pipeline.intake.states.forget(one.sink)
+            self._load_listeners.pop(one.name, None)
+            self._troubles.forget(one.sink)
+        former = {one.name: one.sink for one in ended}
+        opened: Sequence[Record] = ()
+        with suppress(StoreError):  # a broken disk keeps no sink from its events
+            opened = self.store.events(open=True, limit=None)
+        for sink in self._new_sinks(changed, opened):
+            if isinstance(sink, Notify):
+                sink.take_over(former.get(sink.name))
+            self._supervisor.start(self._connect(sink).stage)
+        return []
+
+    def _new_sinks(self, chosen: Collection[str], opened: Sequence[Record] = ()) -> Iterator[Sink]:
+        """The configured sinks with these names, for machines and for people."""
+        yield from sinks.connect(self.settings, chosen, opened)
+        yield from sinks.connect_people(self.settings, chosen, self.store)
+
+    def _connect(self, sink: Sink) -> SinkDelivery:
+        """Have a sink hear of cameras and send marks, and deliver to it once its stage runs."""
+        if isinstance(sink, CameraListener):
+            self.pipeline.intake.states.listen(sink)
+        if isinstance(sink, LoadListener):
+            self._load_listeners[sink.name] = sink
+        if isinstance(sink, TroubleListener):
+            self._troubles.listeners.append(sink)
         log = self.settings.web.accounts or self.settings.data / ACCOUNTS
-        for sink in connected:
-            if isinstance(sink, CameraListener):
-                self.pipeline.intake.states.listeners.append(sink)
-            if isinstance(sink, MarkSource):  # its thread must not wait for the disk
-                sink.on_mark = lambda mark: self.pipeline.tasks.put(
-                    "upkeep", partial(mark_stored, self.store, mark, "mqtt", log)
-                )
-        return connected
+        if isinstance(sink, MarkSource):  # its thread must not wait for the disk
+            sink.on_mark = lambda mark: self.pipeline.tasks.put(
+                "upkeep", partial(mark_stored, self.store, mark, "mqtt", log)
+            )
+        delivery = SinkDelivery(self.store.outbox, sink)
+        self._deliveries.append(delivery)
+        return delivery
 
     def _page(self) -> Page | None:
         if self._serve is None or not self.settings.web.enabled:
@@ -184,19 +231,17 @@ class Site:
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page
 
-    def _housekeeping(
-        self,
-        deliveries: Sequence[SinkDelivery],
-        hearing: Sequence[LoadListener],
-        troubles: Troubles,
-    ) -> Housekeeping:
+    def _housekeeping(self) -> Housekeeping:
         """Periodic work; what takes long goes to the background."""
         pipeline, queue = self.pipeline, partial(self.pipeline.tasks.put, "upkeep")
+
         # looked at often, done in the background
-        retain = partial(delete_old_data, self.store, pipeline.recordings, self.settings.retention)
+        def retain() -> None:
+            delete_old_data(self.store, pipeline.recordings, self.settings.retention)
+
         jobs = [
-            Job(TROUBLES_S, troubles.look),
-            Job(LOAD_S, LoadWatch(self.status, hearing).report_changes),
+            Job(TROUBLES_S, self._troubles.look),
+            Job(LOAD_S, LoadWatch(self.status, self._load_listeners.values()).report_changes),
             Job(MARKS_S, partial(queue, pipeline.marks.follow)),
             Job(RETAIN_S, partial(queue, retain)),
             *(
@@ -204,7 +249,7 @@ class Site:
                 for one in pipeline.drifting
             ),
         ]
-        return Housekeeping(self.status, self.store, pipeline.tasks, deliveries, jobs)
+        return Housekeeping(self.status, self.store, pipeline.tasks, self._deliveries, jobs)
 
     def mark(self, id: str, mark: Mark | None, by: str) -> None:
         """Judge an event, or take the judgement back."""

@@ -349,10 +349,12 @@ def explain_event(
     # poses first: without them there is no replay; then why, as far as it can be said
     store.put_poses(record.id, tracks.to_bytes(poses.clip))
     try:
+        # by the limit and the rate that the event began with: both may have changed meanwhile
         profile = profiles[record.camera]
+        calm = profile.rules.release * record.threshold
         found = explain_peak(
-            *(profile.detector, poses.clip, poses.track, poses.peak_frame), calm=profile.rules.calm
-        ).explanation(profile.rate)
+            *(profile.detector, poses.clip, poses.track, poses.peak_frame), calm=calm
+        ).explanation(poses.clip.rate())
     except StepvadError as error:
         logger.info("event %s: no explanation: %s", record.id, error)
         return

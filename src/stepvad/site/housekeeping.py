@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class Housekeeping:
         if self._store.clock_doubt != self._clock_doubt:
             self._clock_doubt = self._store.clock_doubt
             self._status.sink("store", 0, 0, self._clock_doubt)
-        for delivery in self._deliveries:
+        for delivery in [*self._deliveries]:
             lag = self._store.outbox.lag(delivery.name)
             self._status.sink(
                 *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
@@ -100,7 +100,7 @@ class Job:
 class LoadWatch:
     """Reports to the log and the listeners when a camera becomes overloaded and when that ends."""
 
-    def __init__(self, status: LiveStatus, listeners: Sequence[LoadListener] = ()) -> None:
+    def __init__(self, status: LiveStatus, listeners: Collection[LoadListener] = ()) -> None:
         self._status, self._listeners = status, listeners
         self._reported: dict[str, LoadState] = {}
         self._calm: dict[str, int] = {}
@@ -119,7 +119,7 @@ class LoadWatch:
                 logger.info("camera %s is no longer overloaded", view.name)
             else:
                 logger.warning("camera %s is %s", view.name, view.load.advice)
-            for listener in self._listeners:
+            for listener in [*self._listeners]:
                 listener.load(view.name, now)
 
 
@@ -159,7 +159,7 @@ class CameraDrift:
         """Add the end of some footage to the statistics."""
         if self.monitor is not None:
             block = latest_block(clip)
-            _, stats = drift.score_with_stats(self.profile.detector, block, self.profile.rate)
+            _, stats = drift.score_with_stats(self.profile.detector, block, clip.rate())
             self.monitor.observe(stats)
 
     def report(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -46,13 +47,21 @@ class MarkFollower:
         self._models, self._limits = models, limits
         self._seen: Mapping[str, float] | None = None
         self._failures = FailureLog(logger)
+        self._lock = threading.Lock()
+        """Held while limits are queued: those of older settings never follow newer ones."""
+
+    def use(self, settings: SiteSettings) -> None:
+        """Queue the limits of all cameras by other settings, which count from now on."""
+        with self._lock:
+            self._settings = settings
+        for model in self._models.loaded():
+            self._queue(model)
 
     def follow(self) -> None:
         """Apply the marks to all models if they have changed since the last call.
 
-        A background task calls this every few seconds; scoring takes the new limits from the queue,
-        and each camera uses its own once no event is open there. A model whose file of marks cannot
-        be read now follows at the next call.
+        A background task calls this every few seconds; scoring takes the new limits from the queue.
+        A model whose file of marks cannot be read now follows at the next call.
         """
         marked = self._store.marked()
         if marked == self._seen:
@@ -123,9 +132,11 @@ class MarkFollower:
 
     def _queue(self, model: Loaded) -> None:
         """Queue the limits of a model's cameras."""
-        for camera in self._settings.cameras:
-            if self._settings.model_of(camera).resolve() == model.path:
-                self._limits.append(model.limit(camera.name, camera.threshold))
+        with self._lock:
+            for camera in self._settings.cameras:
+                has_limit = model.calibration is not None or camera.threshold is not None
+                if has_limit and self._settings.model_of(camera).resolve() == model.path:
+                    self._limits.append(model.limit(camera))
 
 
 @dataclass(frozen=True, slots=True)

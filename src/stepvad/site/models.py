@@ -8,20 +8,36 @@ from pathlib import Path
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.events.calibration import RULES, Calibration, calibration_path, read_calibration
-from stepvad.events.rules import Rules
+from stepvad.events.camera import CameraProfile
+from stepvad.events.rules import Rules, WatchHours
 from stepvad.events.threshold import Threshold, duration
 from stepvad.site.settings.sections import CameraSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The score from which on a camera alerts, and what it rests on."""
+    """The score from which on a camera alerts, what it rests on, and when and where it counts."""
 
-    camera: str
+    camera: CameraSettings
     rules: Rules
     words: str
     """Promise of the threshold, for an operator."""
     is_provisional: bool
+
+    def applied_to(self, profile: CameraProfile) -> CameraProfile:
+        """The profile of the camera with this limit, and with the zones and hours in its settings.
+
+        The rate stays: that of a connection never changes.
+        """
+        camera = self.camera
+        return replace(
+            profile,
+            rules=self.rules,
+            zones=camera.zones,
+            went_down=camera.went_down,
+            hours=None if camera.hours is None else WatchHours.parse(camera.hours),
+            zone_hours={zone: WatchHours.parse(h) for zone, h in camera.zone_hours.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +72,12 @@ class Loaded:
             )
         return rules
 
-    def limit(self, camera: str, threshold: float | None) -> Limit:
+    def limit(self, camera: CameraSettings) -> Limit:
         """The limit of a camera, from its settings or from the calibration."""
-        rules = self.rules(camera, threshold)
-        if threshold is not None or self.calibration is None:
+        rules = self.rules_of(camera)
+        if camera.threshold is not None or self.calibration is None:
             return Limit(camera, rules, "set by hand in the settings", False)
-        own = self.calibration.cameras.get(camera, self.calibration.threshold)
+        own = self.calibration.cameras.get(camera.name, self.calibration.threshold)
         return Limit(camera, rules, promise_words(own), not own.is_promised)
 
     def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:

@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
-from stepvad.events.rules import WatchHours
 from stepvad.site import event_writer
 from stepvad.site.housekeeping import CameraDrift
 from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
@@ -41,7 +40,7 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Limit, Models
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
-from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher
+from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher, show_limit
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
 from stepvad.site.store.events import Store
@@ -62,6 +61,7 @@ class Pipeline:
 
     way: tuple[tuple[Sequence[Stage], float], ...]
     """Stages in the order of a frame, with the seconds that they have to stop."""
+    cameras: SiteCameras
     intake: Intake
     scorer: SiteScorer
     changes: event_writer.ChangeQueue
@@ -82,6 +82,22 @@ class Pipeline:
         for stages, _ in reversed(self.way):
             for stage in stages:
                 supervisor.start(stage)
+
+    def use(
+        self, settings: SiteSettings, reopen: Collection[str], supervisor: Supervisor
+    ) -> list[str]:
+        """Watch by other settings; cameras to reopen are closed before and opened after.
+
+        Returns the stages that did not stop in time.
+        """
+        # a camera whose model did not load may have one now, which only a restart loads
+        left = [f"camera {name}, which has no model" for name in self.unscored]
+        left = left or self.intake.close(reopen, supervisor)
+        if not left:
+            self.cameras.use(settings)
+            self.marks.use(settings)
+            self.intake.open(reopen, settings, supervisor)
+        return left
 
     def stop(self, supervisor: Supervisor) -> list[str]:
         """Stop in order: no more frames, queued frames scored, open events ended and stored.
@@ -126,6 +142,7 @@ def build_pipeline(
             ([writer.stage], WRITER_S),
             ([event_writer.background_stage(tasks)], BACKGROUND_S),
         ),
+        cameras=cameras,
         intake=intake,
         scorer=scorer,
         changes=changes,
@@ -172,33 +189,15 @@ class SiteCameras:
         skeleton = COCO17 if scene is None else scene.clip.skeleton
         min_confidence = self._settings.pose.min_confidence
         if camera.name in self._learning:
-            self._status.camera(
-                camera.name,
-                rate=camera.rate,
-                threshold=None,
-                model="",
-                zones=camera.zones,
-                skeleton=skeleton,
-            )
             people = CameraPeople(camera.name, camera.rate, min_confidence, skeleton)
             self.people[camera.name] = people
+            self._show_learning(camera)
             return
-        # what the page shows from the start: limits, zones, and whether the calibration fits
         model = self._models.load(self._settings.model_of(camera))
-        limit = model.limit(camera.name, camera.threshold)
+        limit = model.limit(camera)
         note = model.calibration_note(camera.name, camera.rate, camera.threshold)
         if note is not None:
             logger.warning("camera %s: %s", camera.name, note)
-        self._status.camera(
-            camera.name,
-            rate=camera.rate,
-            threshold=limit.rules.threshold,
-            model=model.name,
-            zones=camera.zones,
-            skeleton=skeleton,
-            max_interpolated=limit.rules.max_interpolated,
-        )
-        self._status.limit(camera.name, limit.rules.threshold, limit.words, limit.is_provisional)
         # what the windows and events of this camera follow from
         profile = CameraProfile(
             camera=camera.name,
@@ -209,12 +208,30 @@ class SiteCameras:
             model_sha256=model.sha256,
             zones=camera.zones,
             min_confidence=min_confidence,
-            went_down=camera.went_down,
-            hours=None if camera.hours is None else WatchHours.parse(camera.hours),
-            zone_hours={zone: WatchHours.parse(h) for zone, h in camera.zone_hours.items()},
         )
         epochs = partial(self._store.next_epoch, camera.name)
-        self.people[camera.name] = Watcher(profile, epochs, skeleton)
+        watcher = Watcher(limit.applied_to(profile), epochs, skeleton)
+        # what the page shows from the start: limits and zones
+        show_limit(self._status, watcher, limit)
+        self.people[camera.name] = watcher
+
+    def use(self, settings: SiteSettings) -> None:
+        """Take the rates for the next connections; limits, zones and hours take another way."""
+        for camera in settings.cameras:
+            self.people[camera.name].next_rate = camera.rate
+            if camera.name in self._learning:
+                self._show_learning(camera)
+
+    def _show_learning(self, camera: CameraSettings) -> None:
+        """Show a camera that has no model yet."""
+        self._status.camera(
+            camera.name,
+            rate=camera.rate,
+            threshold=None,
+            model="",
+            zones=camera.zones,
+            skeleton=self.people[camera.name].skeleton,
+        )
 
     def recorders(self, directory: Path) -> dict[str, Recorder]:
         """Recorders of cameras that are recorded; learning needs the first footage soon."""

@@ -187,12 +187,18 @@ class SupervisedProcess:
         self.pid: int | None = None
         self._stopping = threading.Event()
         self._client = client
-        self._new = partial(ChildProcess, name, form, function, *args, heartbeat=self.heartbeat)
+        self._new = partial(ChildProcess, name, form, function, heartbeat=self.heartbeat)
+        self._args = args
         self._backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
 
     def stop(self, deadline: float) -> None:
         """Stop the child soon."""
         self._stopping.set()
+
+    def begin_again(self, *args: Any) -> None:
+        """Take other arguments for the next `run`; the one before must be over."""
+        self._args = args
+        self._stopping.clear()
 
     def run(self) -> None:
         """Keep a child running until stopped or until no more work follows."""
@@ -211,7 +217,7 @@ class SupervisedProcess:
     def _run_once(self) -> str | None:
         """Run one child; return why it exited, or None if no more work follows."""
         try:
-            child = self._new()
+            child = self._new(*self._args)
         except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
             return f"could not be started: {os_reason(error)}"
         self.pid, why = child.pid, ""

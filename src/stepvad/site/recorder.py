@@ -66,8 +66,9 @@ class Recorder:
         part_s: float = PART_S,
     ) -> None:
         self._directory = directory / camera
-        self._camera, self._rate, self._skeleton = camera, rate, skeleton
-        self._part = round(part_s * rate)
+        self.rate = rate
+        """Slots per second; it changes between two files only."""
+        self._camera, self._skeleton, self._part_s = camera, skeleton, part_s
         self._rows: list[Row] = []
         self._first: tuple[int, float] | None = None
         self._last = 0
@@ -78,8 +79,8 @@ class Recorder:
         done = None
         if self._first is not None:
             at = slot - self._first[0]
-            off_s = abs(wall - self._first[1] - at / self._rate)
-            if not 0 <= at < self._part or off_s > OFF_S:
+            off_s = abs(wall - self._first[1] - at / self.rate)
+            if not 0 <= at < self._part_s * self.rate or off_s > OFF_S:
                 done = self.finish()
         if self._first is None:
             self._first = slot, wall
@@ -99,7 +100,7 @@ class Recorder:
         tracks = tracks_of(columns[0], columns[1], columns[2], columns[3])
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(first[1]))
         name = f"{self._camera}-{stamp}-{int(first[1] % 1 * 1000):03}"
-        return Clip(name, self._rate, self._last + 1, tracks, self._skeleton)
+        return Clip(name, self.rate, self._last + 1, tracks, self._skeleton)
 
     def save(self, clip: Clip) -> None:
         """Write a clip; if the disk is full, delete the oldest files and retry once."""

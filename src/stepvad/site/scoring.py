@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -46,12 +47,15 @@ class CameraPeople:
         self, camera: str, rate: float, min_confidence: float, skeleton: Skeleton = COCO17
     ) -> None:
         self.camera, self.skeleton = camera, skeleton
-        self._rate, self._min_confidence = rate, min_confidence
+        self.next_rate = self._rate = rate
+        """Slots per second from the next connection on, and in this one."""
+        self._min_confidence = min_confidence
         self._wall0 = 0.0
         self._tracker = Tracker()
 
     def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
+        self._rate = self.next_rate
         self.follow_clock(wall0)
         self._tracker.reset()
 
@@ -99,6 +103,7 @@ class Watcher(CameraPeople):
 
     def start_connection(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
+        self.events.profile = replace(self.profile, rate=self.next_rate)
         self.events.start_connection(wall0)
         super().start_connection(wall0)
         self.stream = self._new_stream()
@@ -138,7 +143,7 @@ class ScoringQueues(NamedTuple):
     tasks: event_writer.TaskQueue
     """Recorded clips and footage for the comparison with the calibration."""
     limits: deque[Limit]
-    """Changed thresholds."""
+    """Changed thresholds, zones and hours."""
 
 
 ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
@@ -185,12 +190,13 @@ class SiteScorer:
 
     def score(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
         """Score a batch of frames, at most one per camera."""
+        # what has changed of the rules of a camera
         while self._queues.limits:
             limit = self._queues.limits.popleft()
-            self._watchers[limit.camera].events.use_rules(limit.rules)
-            self._status.limit(
-                limit.camera, limit.rules.threshold, limit.words, limit.is_provisional
-            )
+            one = self._watchers.get(limit.camera.name)
+            if one is not None:  # else the camera waits for its first model
+                one.events.use(limit.applied_to(one.profile))
+                show_limit(self._status, one, limit)
         self._send_footage()
         # frames to poses, by detector
         groups: dict[int, list[ScoringWork]] = {}
@@ -228,6 +234,8 @@ class SiteScorer:
             if self._connections[camera] != frame.connection:
                 self._end_connection(people, "camera lost")
                 people.start_connection(frame.wall0)
+                if camera in self._recorders:
+                    self._recorders[camera].rate = people.next_rate
                 self._connections[camera] = frame.connection
             people.follow_clock(frame.wall0)
             if frame.people is not None:
@@ -315,6 +323,21 @@ class SiteScorer:
             poses = poses_of(watcher, record) if explain or kind == "end" else None
             change = event_writer.PendingChange(kind, record, arrived or time.monotonic(), poses)
             self._queues.changes.put(change)
+
+
+def show_limit(status: LiveStatus, watcher: Watcher, limit: Limit) -> None:
+    """Show by what a camera is watched."""
+    rules, profile = limit.rules, watcher.profile
+    status.camera(
+        watcher.camera,
+        rate=limit.camera.rate,
+        threshold=rules.threshold,
+        model=profile.model_id,
+        zones=profile.zones,
+        skeleton=watcher.skeleton,
+        max_interpolated=rules.max_interpolated,
+    )
+    status.limit(watcher.camera, rules.threshold, limit.words, limit.is_provisional)
 
 
 def by_track(

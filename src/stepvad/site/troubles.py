@@ -100,6 +100,10 @@ class Troubles:
         self._told: dict[str, list[float]] = {}
         """When people heard of each trouble in the last day."""
 
+    def forget(self, listener: object) -> None:
+        """Tell a listener nothing more, if it is one."""
+        self.listeners = [one for one in self.listeners if one is not listener]
+
     def look(self) -> None:
         """Find what is wrong now, and tell what has begun or ended; call it every second."""
         now = self._clock()

@@ -86,7 +86,10 @@ def create_app(
     site_routes.add_precision_route(app, site.store)
     pages = PAGES
     if isinstance(settings, SiteSettings):
-        site_routes.add_notification_routes(app, settings)
+        editor = site.editor
+        site_routes.add_notification_routes(
+            app, lambda: settings if editor is None else editor.running
+        )
         pages = PAGES | NOTIFICATIONS
     _add_pages(app, pages)
     add_operations(app, site, number, health, errors)
@@ -232,8 +235,7 @@ def serve_page(
     """Bind the page of a running site or edge; with an `editor` it can change the settings."""
     settings, web = parts.settings, parts.settings.web
     stored = {one.name: getattr(parts, one.name) for one in fields(parts)}
-    recorders = {one.name: one.recorder for one in settings.cameras if one.recorder}
-    site = PageContext(**stored, editor=editor, recorders=recorders)
+    site = PageContext(**stored, editor=editor)
     accounts = open_accounts(web, settings.data)
     app = create_app(
         site,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Protocol
 
@@ -63,8 +63,11 @@ class PageContext:
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
     """Scenes of events and moments; None in a fleet, which keeps no poses."""
-    recorders: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of recordings by camera, with names in braces."""
+
+    @property
+    def in_force(self) -> Deployment:
+        """The settings as they are now: some change while a site runs."""
+        return self.settings if self.editor is None else self.editor.running
 
     def camera(self, name: str) -> live.CameraView:
         """The camera with this name; 404 if there is none."""
@@ -76,7 +79,8 @@ class PageContext:
     def judged(self, record: records.Record, review: records.Review | None) -> JudgedEvent:
         """An event with its review and the address of its recording."""
         stored = {one.name: getattr(record, one.name) for one in fields(record) if one.init}
-        recorder = self.recorders.get(record.camera)
+        cameras = getattr(self.in_force, "cameras", ())  # a fleet has none
+        recorder = next((one.recorder for one in cameras if one.name == record.camera), None)
         return JudgedEvent(
             **stored,
             mark=None if review is None else review.mark,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
+from stepvad.site.settings.changes import Changes, Effect
 from stepvad.site.settings.editing import Edit, KeyChanges
 from stepvad.site.settings.file import SettingsError, parse
 from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEditor, SettingsText
@@ -137,12 +138,21 @@ class SaveEdits(Strict):
     edits: Annotated[list[Edit], Field(min_length=1, max_length=200)]
 
 
-class SavedSettings(BaseModel):
-    """The file is saved, and the site starts again with it."""
+class SettingsEffect(BaseModel):
+    """What it takes to run the site by changed settings."""
+
+    effect: Effect = Field(
+        description="none; live: at once; reopen: some cameras are opened again; restart: the site "
+        "restarts."
+    )
+    words: str = Field(description="The same in words, with the cameras or the keys.")
+
+
+class SavedSettings(SettingsEffect):
+    """The file is saved, and the site runs by it or restarts."""
 
     digest: str
     text: str
-    restarts: bool = Field(description="False if nothing changed.")
 
 
 class CheckText(Strict):
@@ -261,10 +271,10 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
 
     @app.put("/api/settings", tags=["settings"], responses=REFUSALS)
     def save(asked: SaveText, request: Request) -> SavedSettings:
-        """Replace the file, if it is valid and nobody changed it; the site starts again."""
+        """Replace the file, if it is valid and nobody changed it; the site then runs by it."""
         known = _needed(editor)
         with _refusals(asked.text, request):
-            return _saved(known.save(asked.digest, asked.text), asked.digest)
+            return _saved(*known.save(asked.digest, asked.text))
 
     @app.patch("/api/settings", tags=["settings"], responses=REFUSALS)
     def edit(asked: SaveEdits, request: Request) -> SavedSettings:
@@ -274,7 +284,19 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
         with _refusals():
             text = known.edited(asked.digest, asked.edits)
         with _refusals(text, request):
-            return _saved(known.save(asked.digest, text), asked.digest)
+            return _saved(*known.save(asked.digest, text))
+
+    @app.post("/api/settings/effect", tags=["settings"], responses=REFUSALS)
+    def effect(asked: SaveEdits | CheckText) -> SettingsEffect:
+        """What it would take to run the site by changes or by a text; nothing is saved."""
+        known = _needed(editor)
+        with _refusals():
+            if isinstance(asked, SaveEdits):
+                text = known.edited(asked.digest, asked.edits)
+            else:
+                text = asked.text
+            changes = known.changes(text)
+        return SettingsEffect(effect=changes.effect, words=changes.words)
 
     @app.post("/api/settings/check", tags=["settings"], responses=REFUSALS)
     def check(asked: CheckText) -> CheckedSettings:
@@ -337,8 +359,10 @@ def _settings(editor: SettingsEditor, now: SettingsText) -> SettingsAnswer:
     )
 
 
-def _saved(now: SettingsText, before: str) -> SavedSettings:
-    return SavedSettings(digest=now.digest, text=now.text, restarts=now.digest != before)
+def _saved(now: SettingsText, changes: Changes) -> SavedSettings:
+    return SavedSettings(
+        digest=now.digest, text=now.text, effect=changes.effect, words=changes.words
+    )
 
 
 @contextmanager
@@ -366,10 +390,12 @@ def _wrong(error: StepvadError, text: str = "") -> WrongSettings:
     )
 
 
-def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
-    """Add the routes of messages to people and their browsers."""
-    subscriptions = PushSubscriptions(settings.data, settings.web.accounts)
-    notified = any(one.browsers for one in settings.sinks.notify)
+def add_notification_routes(app: FastAPI, current: Callable[[], SiteSettings]) -> None:
+    """Add the routes of messages to people and their browsers, by the settings in force."""
+    subscriptions = PushSubscriptions(current().data, current().web.accounts)
+
+    def notified() -> bool:
+        return any(one.browsers for one in current().sinks.notify)
 
     @app.get("/api/notifications", tags=["notifications"])
     def notifications() -> NotificationsAnswer:
@@ -383,10 +409,10 @@ def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
                     limits=limits_of(one),
                     browsers=one.browsers,
                 )
-                for one in settings.sinks.notify
+                for one in current().sinks.notify
             ],
-            browsers=len(subscriptions.all()) if notified else 0,
-            public_key=subscriptions.key().x962_str if notified else None,
+            browsers=len(subscriptions.all()) if notified() else 0,
+            public_key=subscriptions.key().x962_str if notified() else None,
         )
 
     @app.put(
@@ -397,7 +423,7 @@ def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
     )
     def subscribe(chosen: SubscriptionRequest, request: Request) -> Response:
         """Notify a browser from now on."""
-        if not notified:
+        if not notified():
             raise HTTPException(
                 409, 'expected [[sinks.notify]] with to = ["browsers"], got none in the settings'
             )
@@ -417,10 +443,10 @@ def add_notification_routes(app: FastAPI, settings: SiteSettings) -> None:
         subscriptions.remove([chosen.endpoint])
         return Response(status_code=204)
 
-    _add_test_messages(app, settings)
+    _add_test_messages(app, current)
 
 
-def _add_test_messages(app: FastAPI, settings: SiteSettings) -> None:
+def _add_test_messages(app: FastAPI, current: Callable[[], SiteSettings]) -> None:
     busy = threading.Lock()
 
     @app.post(
@@ -433,6 +459,7 @@ def _add_test_messages(app: FastAPI, settings: SiteSettings) -> None:
     )
     def test(chosen: TestRequest) -> list[TestResult]:
         """Send a test message to people, and say what came back."""
+        settings = current()
         try:
             whom = find_people(settings, chosen.name)
         except ConfigError as error:

@@ -93,7 +93,11 @@ def test_the_store_is_told_the_names_that_the_sinks_have(
         """
     )
     monkeypatch.setenv("ADDRESS", "ntfy://ntfy.sh/x")
-    made = [*connect(whole_site(sinks)), *connect_people(whole_site(sinks), store)]
+    chosen = names(sinks)
+    made = [
+        *connect(whole_site(sinks), chosen),
+        *connect_people(whole_site(sinks), chosen, store),
+    ]
     found = [sink.name for sink in made]
     for sink in made:
         sink.close()
@@ -104,10 +108,10 @@ def test_the_store_is_told_the_names_that_the_sinks_have(
 def test_a_site_may_have_no_sinks() -> None:
     sinks = Sinks()
     assert names(sinks) == ()
-    assert [*connect(whole_site(sinks))] == []
+    assert [*connect(whole_site(sinks), names(sinks))] == []
 
 
 def test_a_broker_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     with pytest.raises(MissingExtraError, match="MQTT needs the live extra"):
-        next(connect(whole_site(site('[mqtt]\nhost = "127.0.0.1"'))))
+        next(connect(whole_site(site('[mqtt]\nhost = "127.0.0.1"')), ["mqtt"]))

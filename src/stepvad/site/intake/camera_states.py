@@ -56,6 +56,24 @@ class CameraStates:
             self._sources[camera] = message
             self._show(camera)
 
+    def begin_again(self, camera: str, reason: str) -> None:
+        """Report a source that is replaced by another, even after a final failure."""
+        with self._lock:
+            self._sources[camera] = StatusMessage("offline", reason)
+            self._show(camera)
+
+    def listen(self, listener: CameraListener) -> None:
+        """Report states to a listener from now on, and those that are known at once."""
+        with self._lock:
+            self.listeners.append(listener)
+            for camera, state in self._shown.items():
+                listener.status(camera, "online" if state == "online" else "offline")
+
+    def forget(self, listener: object) -> None:
+        """Report no more to a listener, if it is one."""
+        with self._lock:
+            self.listeners = [one for one in self.listeners if one is not listener]
+
     def refuse(self, worker: int, reason: str) -> None:
         """Report that a pose worker has no networks; if none has, cameras with images fail."""
         with self._lock:

@@ -163,6 +163,12 @@ class Capture:
         self._numbers = count()
         self._processes = 0
 
+    def use(self, camera: CameraSettings) -> None:
+        """Take other settings of the camera for the next run of its process, which has stopped."""
+        self.camera = camera
+        self._states.begin_again(camera.name, "it is opened again with other settings")
+        self.process.begin_again(camera)
+
     def died(self, reason: str) -> None:
         """Report a process that exited; it is restarted."""
         name = self.camera.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from stepvad.errors import StepvadError
@@ -16,7 +16,7 @@ from stepvad.site.intake.playback import PlayedScene, Player, open_scene
 from stepvad.site.intake.pose_workers import PoseWorker
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
-from stepvad.site.stages import Stage
+from stepvad.site.stages import Stage, Supervisor
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ class CameraUser(Protocol):
 
 SOURCES_S, POSES_S = 4.0, 3.0
 """Seconds that cameras, then pose workers, have to stop."""
+REOPEN_S = 12.0
+"""Seconds that a camera has to stop before it is opened again; longer than its process has."""
 ON_THE_WAY = 3
 """Buffers that are being filled, announced or lent again."""
 
@@ -97,6 +99,21 @@ class Intake:
     def pose_stages(self) -> list[Stage]:
         """The stages that find people."""
         return [worker.process for worker in self.workers]
+
+    def close(self, cameras: Collection[str], supervisor: Supervisor) -> list[str]:
+        """Close some cameras with pictures; returns the stages that did not stop in time."""
+        return supervisor.stop([one.process for one in self._captures(cameras)], REOPEN_S)
+
+    def open(
+        self, cameras: Collection[str], settings: SiteSettings, supervisor: Supervisor
+    ) -> None:
+        """Open cameras that were closed, by other settings."""
+        for one in self._captures(cameras):
+            one.use(settings.camera(one.camera.name))
+            supervisor.start(one.process)
+
+    def _captures(self, cameras: Collection[str]) -> list[Capture]:
+        return [one for one in self.captures if one.camera.name in cameras]
 
     def pids(self) -> dict[str, int]:
         """The ids of running processes by name."""

@@ -330,6 +330,11 @@ class LiveStatus:
         with self._lock:
             self._sinks[name] = SinkView(name, lag, failures, hide_directories(last_error), refused)
 
+    def forget_sink(self, name: str) -> None:
+        """Show a sink no more, until it has a status again."""
+        with self._lock:
+            self._sinks.pop(name, None)
+
     def learning(self, view: LearningView) -> None:
         """Set how far the site has learned."""
         with self._lock:

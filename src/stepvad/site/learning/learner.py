@@ -74,7 +74,7 @@ class Learner:
         If the learned model is `unusable`, a new one is fitted as soon as there is footage.
         """
         self.stage = Loop("learning", self._check_due, DEADLINE_S, at_end=self._end_round)
-        self._settings, self._store, self._status = settings, store, status
+        self.settings, self._store, self._status = settings, store, status
         self._start, self._on_fit, self._on_calibrated = start, on_fit, on_calibrated
         self._versions = Versions(settings.data)
         self._index = RecordingIndex(settings.data / RECORDINGS)
@@ -118,7 +118,7 @@ class Learner:
             return  # the site restarts with a new model
         situation = self._situation()
         if self._round is None:
-            kind = due_round(situation, self._settings.learning.hours)
+            kind = due_round(situation, self.settings.learning.hours)
             if kind is not None:
                 self._asked.clear()
                 errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
@@ -172,10 +172,10 @@ class Learner:
 
     def _tell(self, at: Situation) -> None:
         # progress for the page
-        recordings = find_recordings(self._settings.data / RECORDINGS)
+        recordings = find_recordings(self.settings.data / RECORDINGS)
         words = progress_words(
             at,
-            self._settings.learning.alerts_per_day,
+            self.settings.learning.alerts_per_day,
             since=recordings[0].begin if recordings else None,
             needed=self._needed(),
         )

@@ -73,6 +73,12 @@ class Notify:
         """The latest message of each event in the plan that this run got."""
         self._troubles: deque[TroubleChange] = deque(maxlen=MOST_TROUBLES)
 
+    def take_over(self, before: object) -> None:
+        """Take over what a sink of this name had in memory: troubles, and what the disk refused."""
+        if isinstance(before, Notify):
+            self._messages, self._troubles = before._messages, before._troubles
+            self._read_plan, self._is_unsaved = before._read_plan, before._is_unsaved
+
     def trouble(self, change: TroubleChange) -> None:
         """Take down a trouble of the site; the message follows."""
         if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault):

@@ -1,4 +1,4 @@
-"""Change the settings file of a running site; nobody's change is lost, and the site restarts."""
+"""Change the settings file of a running site, and run it by them; nobody's change is lost."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import replacing
 from stepvad.site.checking import CameraPicture, CameraProblem, check, try_camera
+from stepvad.site.settings.changes import Changes, compare
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
 from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
 from stepvad.site.settings.secrets import check_secrets
-from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
 from stepvad.site.sinks import send_test
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,10 @@ TRIED = "tried"
 TRIED_KEYS = ("url", "credentials", "tls_ca", "tls_insecure", "picture_rate", "rate")
 
 
+ApplySettings = Callable[[SiteSettings, Changes], list[str]]
+"""Runs a site by other settings; returns the stages in the way, which only a restart replaces."""
+
+
 class SettingsEditor:
     """The settings file of a running site; thread-safe."""
 
@@ -37,6 +42,9 @@ class SettingsEditor:
         """`reload` starts the site again with the file as it is then."""
         self.path = path.absolute()
         self.running = running
+        """The settings in force."""
+        self.apply: ApplySettings | None = None
+        """Applies what takes no restart; without it everything takes one."""
         self._reload = reload
         self._saving, self._trying, self._testing = (threading.Lock() for _ in range(3))
 
@@ -50,28 +58,59 @@ class SettingsEditor:
 
     def check_text(self, text: str) -> list[str]:
         """Check a text as `stepvad watch --check` does; a line for each check that passes."""
-        settings = self.validate(text)
+        return self._check(self.validate(text))
+
+    def _check(self, settings: SiteSettings) -> list[str]:
         check_secrets(settings, self._saved())
-        lines = [*check(settings)]
-        web = settings.web
-        if web.enabled and web.port not in (0, self.running.web.port):
-            _check_free(web.host, web.port)
+        lines, web = [*check(settings)], settings.web
+        if web.enabled:
+            # the port that the page has now is taken by the page itself
+            _check_free(web.host, 0 if web.port == self.running.web.port else web.port)
         return lines
 
     def edited(self, digest: str, edits: Sequence[Edit]) -> str:
         """The text of the file after some edits; nothing is saved."""
         return edited(check_unchanged(self.path, digest).text, edits)
 
-    def save(self, digest: str, text: str) -> SettingsText:
-        """Replace the text of the file, then start the site again if it has changed."""
+    def changes(self, text: str) -> Changes:
+        """What it takes to run the site by a text."""
+        return compare(self.running, self.validate(text))
+
+    def save(self, digest: str, text: str) -> tuple[SettingsText, Changes]:
+        """Replace the text of the file, then run the site by it."""
         with self._saving:
             # nothing that the site would refuse at its start is saved
-            self.check_text(text)
+            after, before = self.validate(text), check_unchanged(self.path, digest)
+            changes = compare(self.running, after)
+            # sinks that stay as they are cost no process that looks at their addresses
+            known = {} if changes.restart or "sinks" in changes.live else {"sinks": Sinks()}
+            self._check(after.model_copy(update=known))
             saved = save_settings(self.path, text, digest)
             if saved.digest != digest:
-                logger.warning("%s was changed from the page", self.path)
+                logger.warning("%s was changed from the page; %s", self.path, changes.words)
+            try:
+                return saved, self._run_by(after, changes)
+            except Exception as error:
+                # neither half: the file is as it was, and so is the site once it has restarted
+                logger.exception("the changed settings could not be applied")
+                save_settings(self.path, before.text, saved.digest)
                 self._reload()
-            return saved
+                raise ConfigError(
+                    f"{self.path}: expected to apply the change, got: {type(error).__name__}",
+                    hint="nothing is saved, and the site restarts with the settings before; its "
+                    "log has the reason",
+                ) from error
+
+    def _run_by(self, after: SiteSettings, changes: Changes) -> Changes:
+        """Apply changes or restart the site; return what it took."""
+        if changes.effect == "none":
+            return changes
+        left = ["all"] if changes.restart or self.apply is None else self.apply(after, changes)
+        if left:
+            self._reload()
+            return replace(changes, restart=changes.restart or tuple(left))
+        self.running = after
+        return changes
 
     def _saved(self) -> SiteSettings:
         """The settings in the file; those that run if somebody broke it by hand."""

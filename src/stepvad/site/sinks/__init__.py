@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from stepvad.errors import ConfigError, StepvadError
@@ -13,7 +13,7 @@ from stepvad.site.notify import plan
 from stepvad.site.notify.people import AppriseTarget, Target
 from stepvad.site.notify.push import BrowserTarget, PushSubscriptions
 from stepvad.site.notify.words import NoticeWords, page_address
-from stepvad.site.settings.page import BROWSERS, NotifySettings
+from stepvad.site.settings.page import BROWSERS, NotifySettings, Section
 from stepvad.site.settings.sections import Sinks, SiteSettings
 from stepvad.site.store.events import Store
 
@@ -22,12 +22,20 @@ TEST_TOPIC = "test"
 """Below the prefix of a broker: a second client must not end the retained states of the site."""
 
 
+def sections(sinks: Sinks) -> dict[str, Section]:
+    """The settings of each configured sink by its name in the store."""
+    found: dict[str, Section] = {}
+    if sinks.mqtt:
+        found["mqtt"] = sinks.mqtt
+    found |= {f"webhook:{webhook.name}": webhook for webhook in sinks.webhooks}
+    if sinks.file:
+        found["file"] = sinks.file
+    return found | {name: people for name, people, _ in people_sinks(sinks)}
+
+
 def names(sinks: Sinks) -> tuple[str, ...]:
     """The names of the configured sinks, as used in the store."""
-    found = ["mqtt"] if sinks.mqtt else []
-    found += [f"webhook:{webhook.name}" for webhook in sinks.webhooks]
-    found += ["file"] if sinks.file else []
-    return (*found, *(name for name, _, _ in people_sinks(sinks)))
+    return tuple(sections(sinks))
 
 
 def people_sinks(sinks: Sinks) -> Iterator[tuple[str, NotifySettings, str]]:
@@ -41,31 +49,40 @@ def people_sinks(sinks: Sinks) -> Iterator[tuple[str, NotifySettings, str]]:
             yield f"notify:{settings.name}{more}", settings, to
 
 
-def connect(settings: SiteSettings) -> Iterator[Sink]:
-    """Create the configured sinks for machines, in the order of `names`."""
+def connect(
+    settings: SiteSettings, chosen: Collection[str], opened: Sequence[Record] = ()
+) -> Iterator[Sink]:
+    """Create the sinks for machines with these names, in the order of `names`.
+
+    `opened`: events that are open, of which a sink that keeps the state of cameras has to know.
+    """
     sinks = settings.sinks
     # the clients of a broker and of webhooks are imported only where the settings name one
-    if sinks.mqtt:
+    if sinks.mqtt and "mqtt" in chosen:
         from stepvad.site.sinks.mqtt import Mqtt
 
         cameras = [camera.name for camera in settings.cameras]
-        yield Mqtt(sinks.mqtt, site=settings.name, cameras=cameras)
+        yield Mqtt(sinks.mqtt, site=settings.name, cameras=cameras, opened=opened)
     for webhook in sinks.webhooks:
         from stepvad.site.sinks.webhook import Webhook
 
-        yield Webhook(webhook, site=settings.name)
-    if sinks.file:
+        if f"webhook:{webhook.name}" in chosen:
+            yield Webhook(webhook, site=settings.name)
+    if sinks.file and "file" in chosen:
         from stepvad.site.sinks.webhook import JsonLines
 
         yield JsonLines(sinks.file.path)
 
 
-def connect_people(settings: SiteSettings, events: Store) -> Iterator[plan.Notify]:
-    """Create the sinks for people, which follow in `names`."""
+def connect_people(
+    settings: SiteSettings, chosen: Collection[str], events: Store
+) -> Iterator[plan.Notify]:
+    """Create the sinks for people with these names, which follow in `names`."""
     for name, people, to in people_sinks(settings.sinks):
-        scheduler = plan.Scheduler(plan.NotificationRules.from_settings(people))
-        target, file = target_named(to, settings), plan.plan_file(settings.data, name)
-        yield plan.Notify(name, target, scheduler, words_for(settings), events, file)
+        if name in chosen:
+            scheduler = plan.Scheduler(plan.NotificationRules.from_settings(people))
+            target, file = target_named(to, settings), plan.plan_file(settings.data, name)
+            yield plan.Notify(name, target, scheduler, words_for(settings), events, file)
 
 
 def target_named(to: str, settings: SiteSettings) -> Target:
@@ -141,24 +158,16 @@ def send_test(settings: SiteSettings, name: str) -> None:
 
 def _connected_alone(settings: SiteSettings, name: str) -> Sink:
     """A connection to one sink of a site, with none of its cameras."""
-    for sinks in _one_by_one(settings.sinks):
-        if names(sinks) == (name,):
-            if sinks.mqtt is not None:  # topics apart from those of the site
-                topics = {"prefix": f"{sinks.mqtt.prefix}/{TEST_TOPIC}", "discovery_prefix": ""}
-                sinks = sinks.model_copy(update={"mqtt": sinks.mqtt.model_copy(update=topics)})
-            return next(connect(settings.model_copy(update={"sinks": sinks, "cameras": []})))
-    known = ", ".join(names(settings.sinks)) or "none"
-    raise ConfigError(f"sink: expected one of the site, got {name!r}", hint=f"its sinks: {known}")
-
-
-def _one_by_one(sinks: Sinks) -> Iterator[Sinks]:
-    """The sinks one by one, each in settings of its own."""
-    for field in type(sinks).model_fields:
-        value = getattr(sinks, field)
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None:
-                update = {field: [one] if isinstance(value, list) else one}
-                yield Sinks().model_copy(update=update)
+    sinks = settings.sinks
+    if name not in names(sinks):
+        known = ", ".join(names(sinks)) or "none"
+        raise ConfigError(
+            f"sink: expected one of the site, got {name!r}", hint=f"its sinks: {known}"
+        )
+    if sinks.mqtt is not None:  # topics apart from those of the site
+        topics = {"prefix": f"{sinks.mqtt.prefix}/{TEST_TOPIC}", "discovery_prefix": ""}
+        sinks = sinks.model_copy(update={"mqtt": sinks.mqtt.model_copy(update=topics)})
+    return next(connect(settings.model_copy(update={"sinks": sinks, "cameras": []}), (name,)))
 
 
 def _test_event(camera: str, now: float) -> Record:

@@ -49,7 +49,14 @@ class Mqtt:
     are republished on every connection.
     """
 
-    def __init__(self, settings: MqttSettings, *, site: str, cameras: Iterable[str]) -> None:
+    def __init__(
+        self,
+        settings: MqttSettings,
+        *,
+        site: str,
+        cameras: Iterable[str],
+        opened: Iterable[Record] = (),
+    ) -> None:
         self.name = "mqtt"
         self.on_connected: Callable[[], None] = lambda: None
         """Called after every (re)connect."""
@@ -62,6 +69,8 @@ class Mqtt:
         self._load: dict[str, LoadState] = dict.fromkeys(self._status, "ok")
         self._open: dict[str, set[str]] = {camera: set() for camera in self._status}
         """Ids of open events by camera."""
+        for record in opened:
+            self._open.setdefault(record.camera, set()).add(record.id)
         self._lock = threading.Lock()
         self._connected = threading.Event()
         self._reason = "no answer yet"

@@ -236,7 +236,7 @@ class SinkDelivery:
         """Messages that became dead letters."""
         self.last_error: str | None = None
         """None after a successful delivery."""
-        self._outbox, self._sink = outbox, sink
+        self.sink, self._outbox = sink, outbox
         self._first_s, self._longest_s = first_s, longest_s
         self._monotonic = monotonic
         self._misconfigured_at: float | None = None
@@ -300,7 +300,7 @@ class SinkDelivery:
         # a reconnect from here on cuts the back-off short
         self._called.clear()
         try:
-            self._sink.send(message.kind, _readable(message))
+            self.sink.send(message.kind, _readable(message))
         except DeliveryError as error:
             if isinstance(error, RefusedError) or self._is_given_up(message, error):
                 self.refused += 1

@@ -1,6 +1,6 @@
 // The text of the file with line numbers; the line that is refused is marked.
 import { element } from "./words.js";
-import { refusal, send, wordsOf } from "./settings-send.js";
+import { Effect, refusal, send, wordsOf } from "./settings-send.js";
 
 export class FileText {
   constructor(saved, digest) {
@@ -10,10 +10,14 @@ export class FileText {
     this.numbers = document.getElementById("numbers");
     this.answer = document.getElementById("text-answer");
     this.saveButton = document.getElementById("save-text");
+    this.effect = new Effect(this.saveButton, document.getElementById("text-effect"), "Save the file");
     this.before = "";
     this.locked = false;
     this.bad = null;
-    this.area.addEventListener("input", () => this.typed());
+    this.area.addEventListener("input", () => {
+      this.typed();
+      this.effect.ask({ text: this.area.value });
+    });
     this.area.addEventListener("scroll", () => (this.numbers.scrollTop = this.area.scrollTop));
     this.saveButton.addEventListener("click", () => this.save());
     document.getElementById("check-text").addEventListener("click", () => this.check());
@@ -87,6 +91,6 @@ export class FileText {
     }
     this.say([]);
     this.before = this.area.value;
-    await this.saved(answer.body.digest);
+    await this.saved(answer.body);
   }
 }

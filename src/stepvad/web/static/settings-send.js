@@ -16,6 +16,27 @@ export const send = async (method, path, body) => {
   return { ok: answer.ok, status: answer.status, body: await answer.json().catch(() => null) };
 };
 
+const PAUSE_MS = 300;
+const THEN = { reopen: " and reopen", restart: " and restart" };
+
+// What saving would do to the running site, asked when typing pauses; the button says it, too.
+export class Effect {
+  constructor(button, note, label) {
+    Object.assign(this, { button, note, label, asked: 0 });
+  }
+
+  ask(body) {
+    const asked = ++this.asked;
+    setTimeout(async () => {
+      if (asked !== this.asked) return;
+      const answer = await send("POST", "/api/settings/effect", body);
+      if (asked !== this.asked) return;
+      this.button.textContent = this.label + (THEN[answer.body?.effect] ?? "");
+      this.note.textContent = answer.ok ? answer.body.words : "";
+    }, PAUSE_MS);
+  }
+}
+
 // The lines to show for an answer that is a refusal.
 export const wordsOf = (answer) => {
   if (answer.status === 0) return ["The site does not answer. Load the page again to see whether the change was saved."];

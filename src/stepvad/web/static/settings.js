@@ -4,7 +4,7 @@ import { CameraView } from "./settings-camera.js";
 import { connect } from "./connection.js";
 import { Draft } from "./settings-draft.js";
 import { FileText } from "./settings-file.js";
-import { send, wordsOf } from "./settings-send.js";
+import { Effect, send, wordsOf } from "./settings-send.js";
 import { count, element } from "./words.js";
 
 const RESTART_MS = 120000;
@@ -19,12 +19,14 @@ const changed = () => {
   const edits = draft ? draft.edits() : [];
   part("changes").textContent = `${count(edits.length, "change")} not saved`;
   part("unsaved").hidden = !edits.length;
-  if (!edits.length) say();
+  if (!edits.length || !part("said").classList.contains("bad")) say();
+  if (edits.length) effect.ask({ digest: file.digest, edits });
   text.lock(edits.length > 0);
 };
 
 const view = new CameraView(changed);
-const text = new FileText((digest) => restarted(digest), () => file?.digest);
+const text = new FileText((answer) => saved(answer), () => file?.digest);
+const effect = new Effect(part("save"), part("effect"), "Save");
 
 const say = (words = [], bad = false) => {
   const box = part("said");
@@ -93,11 +95,11 @@ const load = async () => {
 };
 
 // Wait until the site is up again with the new file; its uptime is then shorter than we wait.
-const restarted = async (digest) => {
+const restarted = async ({ digest, words }) => {
   const began = performance.now();
   part("unsaved").hidden = false;
   part("save").disabled = part("discard").disabled = true;
-  say(["Saved. The site restarts with the new settings."]);
+  say([`Saved. ${words}`]);
   part("changes").textContent = "";
   let site = null;
   while (performance.now() - began < RESTART_MS) {
@@ -140,8 +142,16 @@ const save = async () => {
   const answer = await send("PATCH", "/api/settings", { digest: file.digest, edits: draft.edits() });
   part("save").disabled = false;
   if (!answer.ok) return say(wordsOf(answer), true);
-  if (answer.body.restarts) return restarted(answer.body.digest);
-  return load();
+  return saved(answer.body);
+};
+
+// The site runs by the new file already, or restarts with it.
+const saved = async (answer) => {
+  if (answer.effect === "restart") return restarted(answer);
+  document.body.dataset.saved = answer.digest;
+  await load();
+  part("unsaved").hidden = false;
+  say([`Saved. ${answer.words}`]);
 };
 
 part("save").addEventListener("click", save);
