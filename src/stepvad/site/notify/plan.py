@@ -28,6 +28,8 @@ from stepvad.site.troubles import Fault, TroubleChange
 logger = logging.getLogger(__name__)
 WORDS_S = 4.0
 """Longest wait of the first message for the words that explain the event."""
+LATE_WORDS_S = 120.0
+"""Time after a message without words in which they are sent once they are there."""
 HOUR_S = 3600.0
 MOST_EVENTS = 2000
 """Events remembered; beyond that the oldest are forgotten."""
@@ -122,7 +124,9 @@ class Notify:
             message.kind, records, now, next_at=message.next_at, unstored=unstored
         )
         is_sent = self._deliver(notice)
-        self._keep(self._scheduler.told(self._plan, message, now, counts=is_sent))
+        wordless = {one.id for one in records if one.why is None}
+        told = self._scheduler.told(self._plan, message, now, counts=is_sent, wordless=wordless)
+        self._keep(told)
         return is_sent
 
     def _deliver(self, notice: Notice) -> bool:
@@ -229,9 +233,10 @@ class Scheduler:
             if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
                 due = None
             return plan.with_event(TrackedEvent(record.id, due))
-        # words that came in time go out at once
-        has_words = record.why is not None and known.told == 0
-        if has_words and known.due is not None and known.due > now:
+        # words that came in time go out at once, and those that people have not heard after them
+        if record.why is not None and known.told == 0 and known.due is not None and known.due > now:
+            return plan.with_event(replace(known, due=now))
+        if record.why is not None and known.words_until is not None:
             return plan.with_event(replace(known, due=now))
         return plan
 
@@ -251,7 +256,7 @@ class Scheduler:
             next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
         # new events first, then those that are over, then repeats: one kind in a message
         due = [one for one in plan.events if one.due is not None and one.due <= now]
-        if new := [one.id for one in due if one.told == 0]:
+        if new := [one.id for one in due if one.told == 0 or one.words_until is not None]:
             return plan, Notification("new", tuple(new), next_at)
         if over := [one.id for one in plan.events if one.over_due]:
             return plan, Notification("over", tuple(over), next_at)
@@ -261,9 +266,18 @@ class Scheduler:
         return plan, None
 
     def told(
-        self, plan: NotificationPlan, message: Notification, now: float, *, counts: bool = True
+        self,
+        plan: NotificationPlan,
+        message: Notification,
+        now: float,
+        *,
+        counts: bool = True,
+        wordless: Collection[str] = (),
     ) -> NotificationPlan:
-        """The plan after a message was sent; it counts unless there was nobody to get it."""
+        """The plan after a message was sent; it counts unless there was nobody to get it.
+
+        `wordless` has the events that it could not explain.
+        """
         for id in message.ids:
             event = plan.event(id)
             if event is None:
@@ -274,7 +288,8 @@ class Scheduler:
                 told = event.told + 1
                 repeats = self.rules.repeat_s is not None and told <= self.rules.repeat_times
                 due = now + (self.rules.repeat_s or 0.0) if repeats else None
-                plan = plan.with_event(replace(event, told=told, due=due))
+                until = now + LATE_WORDS_S if told == 1 and id in wordless else None
+                plan = plan.with_event(replace(event, told=told, due=due, words_until=until))
         return replace(plan, sent=(*plan.sent, now)) if counts else plan
 
     def _current(
@@ -283,10 +298,13 @@ class Scheduler:
         """Forget what was seen and what is older than an hour; bear a clock that was set back."""
         # a clock that was set back must not keep messages waiting for days
         latest = now + max(WORDS_S, self.rules.repeat_s or 0.0)
-        events = [
-            replace(one, due=None if one.due is None or one.id in seen else min(one.due, latest))
-            for one in plan.events
-        ]
+        events = []
+        for one in plan.events:
+            due = None if one.due is None or one.id in seen else min(one.due, latest)
+            until = None if one.words_until is None or one.id in seen else one.words_until
+            if until is not None and not now <= until <= now + LATE_WORDS_S:
+                until = None
+            events.append(replace(one, due=due, words_until=until))
         sent = tuple(time for time in plan.sent if now - HOUR_S < time <= now)
         return NotificationPlan(tuple(one for one in events if not one.is_done), sent)
 
@@ -349,11 +367,13 @@ class TrackedEvent:
     ended: bool = False
     over_due: bool = False
     """True if a message that it is over is to be sent."""
+    words_until: float | None = None
+    """How long words are sent that the first message lacked; None if it had them."""
 
     @property
     def is_done(self) -> bool:
         """True if it can be forgotten."""
-        return self.ended and self.due is None and not self.over_due
+        return self.ended and self.due is self.words_until is None and not self.over_due
 
 
 @dataclass(frozen=True, slots=True)
