@@ -60,20 +60,22 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
     return status, kinds, said
 
 
-def test_most_frames_dropped_raise_no_event_and_the_camera_is_not_watching(tmp_path: Path) -> None:
+def test_most_frames_dropped_raise_the_same_events_and_the_camera_is_overloaded(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "few").mkdir()
     status, kinds, said = played(tmp_path, every=1)
     camera = status.snapshot().cameras[0]
-    assert "new" in kinds
+    events = kinds.count("new")
+    assert events >= 4
     assert (camera.load.state, camera.load.words) == ("ok", "")
     assert said == {""}
     status, kinds, said = played(tmp_path / "few", every=5)
     camera = status.snapshot().cameras[0]
-    assert kinds == []
+    assert kinds.count("new") == events
     assert camera.counts["shed"] > 3 * camera.counts["scored"]
-    assert camera.load.state == "not watching"
-    assert camera.load.words == "not watching: 4 of 5 frames left out"
-    assert "not judged: seen in 2 of 10 frames" in said
+    assert camera.load.words == "overloaded: 4 of 5 frames left out"
+    assert said == {""}
 
 
 class Heard:
@@ -105,7 +107,7 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
 
     pass_seconds(12, scored=10, shed=0)
     assert heard.heard == []
-    pass_seconds(20, scored=2, shed=8)
+    pass_seconds(20, scored=0, shed=10)
     assert heard.heard == [("a", "overloaded"), ("a", "not watching")]
     assert "camera a is not watching: " in caplog.text
     assert "lower its rate" in caplog.text

@@ -111,24 +111,35 @@ def test_frames_twice_and_in_disorder_change_nothing(tmp_path: Path) -> None:
     assert messy.counts("a")["windows"] == clean.counts("a")["windows"]
 
 
-def test_overload_is_shown_and_makes_no_events_of_interpolated_poses(tmp_path: Path) -> None:
+def test_of_an_overloaded_camera_people_are_judged_by_the_frames_that_are_left(
+    tmp_path: Path,
+) -> None:
     settings, frames = two_cameras(tmp_path), [*one_person(40.0).by_frame()]
     whole, overloaded = Pushed(settings), Pushed(settings)
-    reader, unsure = overloaded.status.subscribe(), dict[int, float]()
     for slot, poses in frames:
         whole.put("a", slot, slot, poses)
         if slot % 5 == 0:
             overloaded.put("a", slot, slot, poses)
+    expected, found = whole.finish(), overloaded.finish()
+    assert len(expected) == len(found) >= 4
+    for one, other in zip(expected, found, strict=True):
+        assert abs(one.start_time - other.start_time) < 1.0
+    assert [one.doubt for one in found] != [None] * len(found), "it says how much is interpolated"
+    assert overloaded.counts("a")["windows"] > 300
+
+
+def test_whoever_is_missed_in_most_frames_is_not_judged(tmp_path: Path) -> None:
+    """Frames that come without the person are no overload, whatever else is dropped."""
+    found = Pushed(two_cameras(tmp_path))
+    reader, unsure = found.status.subscribe(), dict[int, float]()
+    for slot, poses in one_person(40.0).by_frame():
+        if slot % 2 == 0:
+            found.put("a", slot, slot, poses if slot % 6 == 0 else [])
             for frame in reader.take().values():
                 unsure |= frame.muted
-    assert len(whole.finish()) >= 4
-    assert overloaded.finish() == []
-    for frame in reader.take().values():
-        unsure |= frame.muted
-    assert whole.counts("a")["muted_windows"] == 0
-    assert overloaded.counts("a")["muted_windows"] == overloaded.counts("a")["windows"] > 300
+    assert found.finish() == []
     assert unsure
-    assert all(0.15 < seen < 0.3 for seen in unsure.values())
+    assert found.counts("a")["muted_windows"] > 300
 
 
 def test_the_poses_of_an_event_are_those_of_everybody_in_view(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from stepvad.codec import LARGEST, Integer, Number
 from stepvad.detector import Detector
@@ -168,18 +169,25 @@ class CameraEvents:
         return self.wall0 + slot / self.profile.rate
 
     def observe(
-        self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
+        self,
+        slot: int,
+        size: tuple[int, int],
+        poses: Sequence[Pose],
+        windows: WindowScores,
+        looked: NDArray[np.float32] | None = None,
     ) -> list[RecordChange]:
         """Process the scores of a slot and return the changes.
 
-        Muted windows and those outside the hours change nothing.
+        Muted windows and those outside the hours change nothing. `looked` is the share of each
+        window's slots that had a frame, `(n,)`; by default all had one.
         """
         rate, now_s = self.profile.rate, slot / self.profile.rate
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget_before(slot - self._kept_s * rate)
         # scores that do not count become NaN: muted windows, and those outside the hours
-        windows = rules.blank_muted(windows, self.profile.rules)
+        seen = windows.seen
+        windows = rules.blank_muted(seen_of(windows, looked), self.profile.rules)
         if self.profile.hours is not None or self.profile.zone_hours:
             at = zip(windows.track_id.tolist(), windows.frame.tolist(), strict=True)
             watched = np.array([self.is_watched(*key) for key in at], np.bool_)
@@ -187,8 +195,8 @@ class CameraEvents:
         # any window above the calm level may become the peak of an event
         for row in np.flatnonzero(self.profile.rules.calm <= windows.A).tolist():
             key = track, frame = int(windows.track_id[row]), int(windows.frame[row])
-            E, c, seen = windows.E[row].tolist(), float(windows.c[row]), float(windows.seen[row])
-            self._peaks[key] = Peak(track, frame, tuple(E), c, self._box(*key), seen)
+            E, c, share = windows.E[row].tolist(), float(windows.c[row]), float(seen[row])
+            self._peaks[key] = Peak(track, frame, tuple(E), c, self._box(*key), share)
         found: list[RecordChange] = []
         for change in self._detector.update(now_s, windows, rate):
             found += self._changed(change, slot, windows)
@@ -352,6 +360,16 @@ def in_words(record: Record, summary: str) -> Record:
     """The event in the words of its explanation; that somebody went down comes first."""
     fell = record.label == WENT_DOWN
     return replace(record, why=f"{WENT_DOWN_WORDS}; {summary}" if fell else summary)
+
+
+def seen_of(windows: WindowScores, looked: NDArray[np.float32] | None) -> WindowScores:
+    """The windows with the share of poses seen in the frames that there were.
+
+    Whoever is seen in every frame of an overloaded camera is judged by what remains.
+    """
+    if looked is None:
+        return windows
+    return replace(windows, seen=np.minimum(windows.seen / looked, np.float32(1)))
 
 
 def box_of(pose: Pose) -> Box:

@@ -13,7 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.events.camera import MOST_PEOPLE, CameraEvents, CameraProfile, RecordChange
+from stepvad.events.camera import (
+    MOST_PEOPLE,
+    CameraEvents,
+    CameraProfile,
+    RecordChange,
+    seen_of,
+)
 from stepvad.events.drift import BLOCK_EVERY_S
 from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
@@ -93,6 +99,8 @@ class Watcher(CameraPeople):
         super().__init__(profile.camera, profile.rate, profile.min_confidence, skeleton)
         self.events = CameraEvents(profile, next_epoch, skeleton)
         self.stream = self._new_stream()
+        self._slots: deque[int] = deque()
+        """The slots of the latest frames."""
         self._explained = ("", 0, 0)
         """The latest event explained, the slot of its peak, and the slot in which it was."""
 
@@ -107,6 +115,19 @@ class Watcher(CameraPeople):
         self.events.start_connection(wall0)
         super().start_connection(wall0)
         self.stream = self._new_stream()
+        self._slots.clear()
+
+    def looked(self, slot: int, windows: WindowScores) -> NDArray[np.float32]:
+        """Note a frame; the share of each window's slots that had one, `(n,)`."""
+        span = self.stream.span
+        self._slots.append(slot)
+        while self._slots[0] <= slot - 3 * span:  # windows of a gap arrive a window later
+            self._slots.popleft()
+        slots = np.array(self._slots)
+        # frames up to the end of each window, less those before its beginning, (n,)
+        up_to = np.searchsorted(slots, windows.frame, "right")
+        n = up_to - np.searchsorted(slots, windows.frame - span, "right")
+        return np.asarray(np.maximum(n, 1) / span, np.float32)
 
     def follow_clock(self, wall0: float) -> None:
         """Count from now on from another time of slot 0."""
@@ -269,12 +290,14 @@ class SiteScorer:
     ) -> None:
         """Report the events and the scores of a frame."""
         camera, status = watcher.camera, self._status
-        changes = watcher.events.observe(frame.slot, frame.size, poses, windows)
+        looked = watcher.looked(frame.slot, windows)
+        changes = watcher.events.observe(frame.slot, frame.size, poses, windows, looked)
         self._announce(watcher, changes, frame.arrived)
         if watcher.events.open is not None and watcher.needs_words(frame.slot):
             self._announce(watcher, [("update", watcher.events.open)], explain=True)
         # windows that end in this frame, (n,), and those seen too rarely to raise an alert, (n,)
-        now, muted = windows.frame == frame.slot, watcher.profile.rules.muted(windows)
+        muted = watcher.profile.rules.muted(seen_of(windows, looked))
+        now = windows.frame == frame.slot
         scores = by_track(windows, windows.A, now)
         unsure = by_track(windows, windows.seen, now & muted)
         wall = watcher.events.wall(frame.slot)

@@ -213,7 +213,7 @@ class SiteFaults:
         yield Fault(
             key=f"camera {camera.name}",
             words=f"camera {camera.name} {state if is_lost else 'is not watched'}",
-            detail=camera.reason if is_lost else camera.load.advice,
+            detail=camera.reason if is_lost else camera.load.advice.removeprefix("not watching: "),
             over=f"camera {camera.name} is watched again",
             begins_s=begins_s,
             camera=camera.name,

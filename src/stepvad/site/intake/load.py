@@ -11,8 +11,10 @@ SPAN_S = 10.0
 """Seconds over which frames are counted."""
 LEAST_S = 3.0
 """Nothing is said before this many seconds of frames."""
-OVERLOADED = 0.2
-"""Share of frames left out from which on a camera is overloaded."""
+OVERLOADED, BLIND = 0.2, 0.9
+"""Share of frames left out from which on a camera is overloaded, and above which it is blind."""
+LEAST_RATE = 1.0
+"""Frames a second below which a camera is blind, too: nobody can be followed."""
 HANGS = "the pose process hangs and is being replaced"
 REMEDY = "lower its rate, choose smaller networks, or give more workers and cores"
 
@@ -79,8 +81,8 @@ class FrameLoad:
         """Forget all frames: those before a camera was lost say nothing of it now."""
         self._seconds.clear()
 
-    def view(self, now: float, *, rate: float, blind: float, hangs: bool = False) -> Load:
-        """The load now; above the share `blind` nobody can be judged.
+    def view(self, now: float, *, rate: float, hangs: bool = False) -> Load:
+        """The load now.
 
         A camera sends more frames than are asked for, and those it drops are no loss: what
         counts is how many of `rate` a second are missing.
@@ -96,7 +98,8 @@ class FrameLoad:
         if shed == 0 or left_out < OVERLOADED:
             return Load("ok", left_out if shed else 0.0)
         left_out = round(left_out, 3)
-        return Load("not watching" if left_out > blind else "overloaded", left_out, hangs)
+        is_blind = left_out > min(BLIND, max(1 - LEAST_RATE / rate, 0.5))
+        return Load("not watching" if is_blind else "overloaded", left_out, hangs)
 
     def _forget(self, now: float) -> None:
         while self._seconds and self._seconds[0][0] < now - SPAN_S:

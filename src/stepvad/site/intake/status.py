@@ -155,8 +155,6 @@ class _Camera:
     """Mutable state of one camera."""
 
     view: CameraView
-    max_interpolated: float
-    """Share of interpolated poses above which nobody is judged."""
     counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
     latency: DelayHistogram = field(default_factory=DelayHistogram)
     alerts: DelayHistogram = field(default_factory=DelayHistogram)
@@ -186,9 +184,7 @@ class _Camera:
         view = self.view
         if view.state != "online":
             return Load()
-        return self.load.view(
-            now, rate=view.rate, blind=self.max_interpolated, hangs=bool(self.hanging)
-        )
+        return self.load.view(now, rate=view.rate, hangs=bool(self.hanging))
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -222,7 +218,6 @@ class LiveStatus:
         model: str,
         zones: Zones,
         skeleton: Skeleton = COCO17,
-        max_interpolated: float = 0.5,
     ) -> None:
         """Add a camera or update its settings; counters are kept."""
         with self._lock:
@@ -235,9 +230,8 @@ class LiveStatus:
                 limit="", provisional=False, latency=nothing, alerts=nothing,
             )  # fmt: skip
             if known is None:
-                self._cameras[name] = _Camera(view, max_interpolated)
+                self._cameras[name] = _Camera(view)
                 return
-            known.max_interpolated = max_interpolated
             known.view = replace(
                 known.view,
                 rate=rate,
