@@ -79,9 +79,8 @@ class ChainOptions:
         typer.Option(min=0.0, help="Seconds after its start within which an event must be found."),
     ] = 3.0
     drop: Annotated[
-        list[float] | None,
-        typer.Option(help="Share of frames of test clips to drop, as under overload; repeatable."),
-    ] = None
+        float, typer.Option(min=0, max=0.95, help="Share of frames of test clips to drop.")
+    ] = 0.0
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps; defaults to those of `fit`.")
     ] = None
@@ -102,7 +101,7 @@ class ChainOptions:
             views=tuple(cast("list[ViewKind]", words)),
             alerts_per_hour=self.alerts_per_hour,
             within_s=self.within,
-            dropped=(0.0, *(self.drop or ())),
+            drop=self.drop,
         )
 
 
@@ -186,20 +185,13 @@ def _show(
 ) -> None:
     from studies.chain.measure import Summary
 
-    rows = []
-    for share in settings.dropped:
-        some, more = [one for one in results if one.dropped == share], ""
-        if share:
-            more = f", {100 * share:g} % dropped"
-        for one in some:
-            value = f"{one.threshold.value:.2f}"
-            rows.append(_cells(one.name + more, value, Summary.of(one.clips)))
-        if len(some) > 1:
-            whole = Summary.of([clip for result in some for clip in result.clips])
-            rows.append(_cells("all" + more, "-", whole))
-    results = [one for one in results if not one.dropped]
     clips = [clip for result in results for clip in result.clips]
     whole = Summary.of(clips)
+    rows = [
+        _cells(one.name, f"{one.threshold.value:.2f}", Summary.of(one.clips)) for one in results
+    ]
+    if len(results) > 1:
+        rows.append(_cells("all", "-", whole))
     print_table(chosen.name, COLUMNS, rows)
     for suffix in (".md", ".csv"):
         write_table(COLUMNS, rows, output / f"{chosen.name}{suffix}")

@@ -13,12 +13,10 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
 from stepvad.events.calibration import RULES
-from stepvad.events.camera import box_of, seen_of
 from stepvad.events.rules import Rules, without_muted
 from stepvad.events.threshold import Counted, NormalClip, levels_for, threshold_for
-from stepvad.people import Boxes, People
 from stepvad.poses import Clip, tracks_of
-from stepvad.tracker import Tracker
+from stepvad.tracker import FramePoses, Tracker
 from studies.chain.alerts import WITHIN_S, ClipResult, judge
 from studies.chain.footageset import Fold, FootageSet, Use
 
@@ -38,8 +36,8 @@ class ChainSettings:
     alerts_per_hour: float = 1.0
     """False alerts per hour to promise."""
     within_s: float = WITHIN_S
-    dropped: tuple[float, ...] = (0.0,)
-    """Shares of the frames of test clips to drop, as an overloaded site does."""
+    drop: float = 0.0
+    """Share of the frames of test clips to drop, as an overloaded site does."""
     compute: Compute = Compute()
 
 
@@ -64,7 +62,6 @@ class FoldResult:
     n_clips: Mapping[Use, int]
     threshold: ChosenThreshold
     clips: tuple[ClipResult, ...]
-    dropped: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ def measure(
     results = []
     for done, fold in enumerate(footage.folds):
         report(Progress("folds", done, len(footage.folds), fold.name))
-        results += _measure(footage, fold, poses, settings, report)
+        results.append(_measure(footage, fold, poses, settings, report))
     return results
 
 
@@ -139,48 +136,44 @@ def _measure(
     poses: Mapping[str, Clip],
     settings: ChainSettings,
     report: Report,
-) -> list[FoldResult]:
+) -> FoldResult:
     clips = {use: [poses[name] for name in names] for use, names in fold.by_use().items()}
     detector = _fit(clips["fit"], settings, report)
     calibrated = [NormalClip.from_scores(clip, detector.score(clip)) for clip in clips["calibrate"]]
     threshold = choose_threshold(calibrated, settings.alerts_per_hour)
-    rules = replace(RULES, threshold=threshold.value)
-    result = FoldResult(
+    # judged by the frames that are left, as at a site
+    least_seen = (1 - RULES.max_interpolated) * (1 - settings.drop)
+    rules = replace(RULES, threshold=threshold.value, max_interpolated=1 - least_seen)
+    return FoldResult(
         name=fold.name,
         windows=detector.origin.windows,
         seconds={use: sum(c.n_frames / c.rate() for c in some) for use, some in clips.items()},
         n_clips={use: len(some) for use, some in clips.items()},
         threshold=threshold,
-        clips=(),
+        clips=tuple(
+            judge(
+                footage.clips[clip.name],
+                clip,
+                detector.score(clip),
+                rules,
+                fold=fold.name,
+                within_s=settings.within_s,
+            )
+            for clip in (thinned(one, settings.drop) for one in clips["test"])
+        ),
     )
-    within_s, found = settings.within_s, []
-    for share in settings.dropped:
-        judged = []
-        for whole in clips["test"]:
-            clip, own = thinned(whole, share), footage.clips[whole.name]
-            scores = detector.score(clip)
-            # judged by the frames that are left, as a site does
-            looked = np.full(len(scores.windows), 1 - share, np.float32)
-            scores = replace(scores, windows=seen_of(scores.windows, looked))
-            judged.append(judge(own, clip, scores, rules, fold=fold.name, within_s=within_s))
-        found.append(replace(result, dropped=share, clips=tuple(judged)))
-    return found
 
 
-def thinned(clip: Clip, share: float) -> Clip:
+def thinned(clip: Clip, drop: float) -> Clip:
     """The clip with a share of its frames dropped evenly, its people tracked anew."""
     tracker, rows = Tracker(), []
-    for slot, poses in clip.by_frame():
-        if share and math.floor(slot * (1 - share)) == math.floor((slot - 1) * (1 - share)):
-            continue
-        joints = np.array([one.keypoints for one in poses], np.float32).reshape(-1, 17, 2)
-        sure = np.array([one.confidence for one in poses], np.float32).reshape(-1, 17)
-        corners = np.array([box_of(one) for one in poses], np.float32).reshape(-1, 4)
-        people = People(Boxes(corners, np.ones(len(poses), np.float32)), joints, sure)
-        tracked = tracker.update(people, time_s=slot / clip.rate()) if share else poses
-        rows += [(one.track_id, slot, one.keypoints, one.confidence) for one in tracked]
+    for slot, poses in clip.by_frame() if drop else ():
+        if math.floor(slot * (1 - drop)) != math.floor((slot - 1) * (1 - drop)) and poses:
+            people = ([one.keypoints for one in poses], [one.confidence for one in poses])
+            found = FramePoses.from_arrays(*people).poses(tracker, time_s=slot / clip.rate())
+            rows += [(one.track_id, slot, one.keypoints, one.confidence) for one in found]
     tracks = tracks_of(*map(np.array, zip(*rows, strict=True))) if rows else ()
-    return replace(clip, tracks=tracks)
+    return replace(clip, tracks=tracks) if drop else clip
 
 
 def _fit(clips: Sequence[Clip], settings: ChainSettings, report: Report) -> Detector:
