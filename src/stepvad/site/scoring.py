@@ -358,7 +358,6 @@ def show_limit(status: LiveStatus, watcher: Watcher, limit: Limit) -> None:
         model=profile.model_id,
         zones=profile.zones,
         skeleton=watcher.skeleton,
-        max_interpolated=rules.max_interpolated,
     )
     status.limit(watcher.camera, rules.threshold, limit.words, limit.is_provisional)
 
