@@ -160,6 +160,26 @@ def test_the_poses_of_an_event_are_those_of_everybody_in_view(tmp_path: Path) ->
     assert all(people == {1, 7} for people in seen)
 
 
+def test_an_event_is_explained_soon_and_again_when_its_peak_rises(tmp_path: Path) -> None:
+    pushed, rate = Pushed(two_cameras(tmp_path)), 12.5
+    clip = one_person(20.0, every_s=20.0, phase_s=17.0, for_s=14.0)  # it begins after 3 s
+    worse = jumble() * 3 - 200  # and gets worse after 11 s
+    changes, explained = pushed.pipeline.changes, []
+    for slot, poses in clip.by_frame():
+        if 11 < slot / rate < 14:
+            poses = [Pose(1, worse + 40 * (slot % 2), poses[0].confidence)]
+        pushed.put("a", slot, slot, poses)
+        while (change := changes.first(0)) is not None:
+            changes.done()
+            if change.poses is not None and change.kind == "update":
+                explained.append((slot / rate, change.record.top_score))
+    pushed.finish()
+    assert 2 <= len(explained) <= 4
+    assert explained[0][0] < 3 + 2.5 + 0.5
+    assert explained[-1][0] < 16
+    assert explained[-1][1] > explained[0][1]
+
+
 def test_a_clock_that_is_moved_changes_no_score_and_no_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
