@@ -274,7 +274,8 @@ def read_state(path: Path, kind: type[Value], what: str, *, most: int, lost: str
 
 def write_state(path: Path, value: object) -> None:
     """Write a value that `read` reads; it is on disk when this returns."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _written(path, StepvadError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_bytes(encode(value))
 

@@ -197,9 +197,9 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
 ) -> None:
     store = reopened(data)
     first, second, third, *_ = store.outbox.pending("mqtt")
-    store.outbox.refused("mqtt", first.seq, "expected 2xx, got 400")
-    store.outbox.refused("mqtt", second.seq, "expected 2xx, got 413")
-    store.outbox.failed("mqtt", third.seq, "nobody answers", 0.0)
+    store.outbox.refused(first, "expected 2xx, got 400")
+    store.outbox.refused(second, "expected 2xx, got 413")
+    store.outbox.failed(third, "nobody answers", 0.0)
     waiting = store.outbox.lag("mqtt")
     shown = stepvad("events", "resend", data)
     for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):

@@ -80,7 +80,7 @@ def fill(store: Store, n: int) -> None:
         if number % 3:
             store.change("end", one.ended("calm", one.start_time + 2))
     for message in store.outbox.pending("mqtt", limit=20):
-        store.outbox.refused("mqtt", message.seq, f"no {message.message.after.camera} here")
+        store.outbox.refused(message, f"no {message.message.after.camera} here")
 
 
 BEGIN = 1_790_000_000.0

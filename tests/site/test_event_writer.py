@@ -18,16 +18,10 @@ from stepvad.errors import DataError
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.site import event_writer, recorder
-from stepvad.site.event_writer import (
-    ChangeQueue,
-    EventPoses,
-    EventWriter,
-    PendingChange,
-    TaskQueue,
-    background_stage,
-)
+from stepvad.site.event_writer import EventWriter, TaskQueue, background_stage
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import Supervisor
+from stepvad.site.store.changes import MOST_POSES, ChangeQueue, EventPoses, PendingChange
 from stepvad.site.store.database import StoreError
 from tests.site.sites import one_person
 from tests.video.servers import wait_until
@@ -192,7 +186,7 @@ def test_a_queue_that_waits_long_keeps_every_beginning_and_end_but_not_all_poses
     while (one := changes.first(0)) is not None:
         with_poses += one.poses is not None
         changes.done()
-    assert with_poses == event_writer.MOST_POSES
+    assert with_poses == MOST_POSES
 
 
 def note(done: list[int], number: int) -> None:
@@ -258,7 +252,7 @@ def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() ->
 def test_the_words_of_an_event_that_ends_with_the_site_are_stored(status: LiveStatus) -> None:
     disk, changes, tasks, supervisor = Disk(FULL), ChangeQueue(), TaskQueue(), Supervisor()
 
-    def explain(record: Record, poses: EventPoses) -> None:
+    def explain(change: PendingChange, is_stored: bool) -> None:
         time.sleep(0.5)
         changes.put(PendingChange("update", NEW, 0.0, summary="lying"))
 
@@ -284,5 +278,5 @@ def test_later_changes_keep_the_words_and_words_keep_later_changes(status: LiveS
         changes.put(change("end", higher.ended("calm", 101.0)))
         disk.refuses.clear()
     lying = replace(higher, why="lying")
-    expected = [higher, lying, lying.ended("calm", 101.0)]
+    expected = [lying, lying.ended("calm", 101.0)]
     assert [record for _, record in disk.kept[1:]] == expected

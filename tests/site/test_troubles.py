@@ -116,7 +116,7 @@ def test_a_camera_whose_frames_are_dropped_is_a_trouble_and_one_that_never_came_
 
 def test_a_sink_that_fails_is_told_to_everybody_but_itself(watched: Watched) -> None:
     watched.status.sink("notify:a", 3, 9, "the service did not answer")
-    watched.store.trouble = "no space left on device"
+    watched.store._database.trouble = "no space left on device"
     watched.spend(299)
     assert watched.told == ["events cannot be stored"]
     watched.spend(3)

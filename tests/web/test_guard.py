@@ -277,7 +277,7 @@ def test_no_answer_has_the_path_of_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         mill.status.sink("mqtt", 1, 1, words)
         mill.status.learning(LearningView(words="", hours=0.0, people=0, problem=words))
         (message,) = mill.store.outbox.pending("mqtt", 1)
-        mill.store.outbox.refused("mqtt", message.seq, words)
+        mill.store.outbox.refused(message, words)
         got = {}
         for who in PEOPLE:
             client = browser_of(app, who)

@@ -202,7 +202,7 @@ def test_messages_that_were_refused_are_listed_and_sent_again(
     mill.store.sinks = ("mqtt", "webhook:pager")
     one = happen(mill, 1)
     for message in mill.store.outbox.waiting():
-        mill.store.outbox.refused(message.sink, message.seq, "expected 2xx, got 400")
+        mill.store.outbox.refused(message, "expected 2xx, got 400")
     told = client.get("/api/undelivered").json()
     assert told["refused"] == len(told["messages"]) > 1
     assert {message["sink"] for message in told["messages"]} == {"mqtt", "webhook:pager"}

@@ -92,9 +92,12 @@ class Accounts:
         path: Path | None = None,
         *,
         audit_days: float = AUDIT_DAYS,
+        later: bool = False,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._database, self._wall = Database(path, ACCOUNTS, busy_s=BUSY_S), wall
+        """`later`: a file that cannot be used now is opened by the first write that can."""
+        self._database = Database(path, ACCOUNTS, later=later, busy_s=BUSY_S)
+        self._wall = wall
         self.path = path
         self.audit = AuditLog(self._database, days=audit_days, wall=wall)
 

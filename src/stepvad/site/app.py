@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,10 @@ SINKS_S = 15.0
 """Longest time for sinks with changed settings to stop; a send may have to time out."""
 DELIVER_S, DELIVERIES_S = 3.0, 3.0
 """Longest time for the last messages, then for the deliveries to stop."""
-TROUBLES_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
+TROUBLES_S, LOAD_S, MARKS_S, CHECK_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 30.0, 600.0, 600.0
 """Intervals of periodic work."""
+BUSY_S = 2.0
+"""Longest wait for the store's lock: an event that cannot be stored goes out from memory."""
 RUNNING = "running"
 """File in the data directory that an orderly end removes."""
 
@@ -102,7 +104,7 @@ class Site:
         self.status = LiveStatus()
         self._more = more
         known = [*sinks.names(settings.sinks), *(sink.name for sink in more)]
-        self.store = Store(settings.data / FILE_NAME, known)
+        self.store = Store(settings.data / FILE_NAME, known, later=True, busy_s=BUSY_S)
         self._deliveries: list[SinkDelivery] = []
         self._load_listeners: dict[str, LoadListener] = {}
         self._serve = serve
@@ -128,8 +130,7 @@ class Site:
 
         If a stage hangs or dies, the process exits here without returning.
         """
-        for record in self.store.end_interrupted(time.time()):
-            logger.warning("event %s was interrupted", record.id)
+        self.store.check()
         self._faults.has_failed = self._running.begin()
         for sink in (*self._new_sinks(self.store.sinks), *self._more):
             self._connect(sink)
@@ -241,6 +242,7 @@ class Site:
 
         jobs = [
             Job(TROUBLES_S, self._troubles.look),
+            Job(CHECK_S, partial(queue, self.store.check)),
             Job(LOAD_S, LoadWatch(self.status, self._load_listeners.values()).report_changes),
             Job(MARKS_S, partial(queue, pipeline.marks.follow)),
             Job(RETAIN_S, partial(queue, retain)),
@@ -260,11 +262,21 @@ class Site:
 def exclusive_lock(data: Path) -> Iterator[None]:
     """Lock the data directory, and remove what killed writers left there.
 
-    Waits up to `LOCK_S` for another site to release it, then raises.
+    Waits up to `LOCK_S` for another site to release it, then raises. Without a disk there is
+    nothing to lock.
     """
-    # a site that restarts takes over from the one before, which is about to exit
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (data / "lock").open("w") as file:
+    with ExitStack() as stack:
+        try:
+            data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (data / "lock").touch()
+        except OSError as error:
+            logger.warning("%s: the disk fails, the site runs from memory: %s", data, error)
+        try:
+            file = stack.enter_context((data / "lock").open())  # a read-only disk has locks, too
+        except OSError:
+            yield
+            return
+        # a site that restarts takes over from the one before, which is about to exit
         deadline = time.monotonic() + LOCK_S
         while True:
             try:
@@ -277,5 +289,6 @@ def exclusive_lock(data: Path) -> Iterator[None]:
                         hint="stop that one, or choose another data directory",
                     ) from None
             time.sleep(0.1)
-        remove_leftovers(data)
+        with suppress(OSError):
+            remove_leftovers(data)
         yield

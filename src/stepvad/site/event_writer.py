@@ -7,34 +7,29 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from stepvad.errors import StepvadError
-from stepvad.events.camera import CameraProfile, in_words
+from stepvad.events.camera import CameraProfile
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import explain_peak
 from stepvad.formats import tracks
-from stepvad.poses import Clip
 from stepvad.retries import Backoff
 from stepvad.site import recorder
 from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.store.changes import ChangeQueue, PendingChange
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 3.0
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 1.0
 DEADLINE_S = 60.0
 """Deadline for one write, including a busy disk and the wait for a lock."""
 WAIT_S = 0.25
-MOST_POSES = 100
-"""Maximum queued changes that keep their poses; later ones keep about 2 kB each."""
-MOST_KNOWN = 1000
-"""Events whose state and words are remembered for later changes of them, about 2 kB each."""
 ALARM = 1000
 """Log an error again each time this many more changes are queued."""
 
@@ -49,11 +44,16 @@ Task = tuple[TaskKind, Callable[[], None]]
 """A function to call in the background; tasks of the same kind share one limit."""
 
 
+Explain = Callable[[PendingChange, bool], None]
+"""Explains a change; the second value is true once it is stored."""
+
+
 class EventWriter:
     """Stores changes one by one, and queues explanations of stored events.
 
-    A change that cannot be stored stays in the queue and is retried, whatever the error. Recorded
-    poses are deleted to make room for events only if the disk is actually full.
+    A change that cannot be stored stays in the queue and is retried, whatever the error; after a
+    while sinks take it from there. Recorded poses are deleted to make room for events only if the
+    disk is actually full.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class EventWriter:
         store: Callable[[ChangeKind, Record], object],
         status: LiveStatus,
         tasks: TaskQueue,
-        explain: Callable[[Record, EventPoses], None] | None = None,
+        explain: Explain | None = None,
         *,
         recordings: Path | None = None,
     ) -> None:
-        """`store` returns once a change is on disk, `explain` runs in the background.
+        """`store` returns once a change is on disk; then `explain` runs in the background.
 
         `recordings` is the directory of recorded poses, with one subdirectory per camera.
         """
@@ -76,10 +76,6 @@ class EventWriter:
         self._recordings = recordings
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         self._failures = FailureLog(logger)
-        self._latest: dict[str, Record] = {}
-        """The events changed last, as stored, by id."""
-        self._summaries: dict[str, str] = {}
-        """The words of their explanations."""
 
     def _store_next(self, loop: Loop) -> bool:
         """Store the oldest change; it leaves the queue once it is on disk."""
@@ -87,15 +83,19 @@ class EventWriter:
         if change is None:
             # the words of events that have just ended are still to come
             return self._tasks.is_explaining and time.monotonic() < loop.ends_at - 0.5
-        change = self._in_words(change)
         try:
-            if not self._is_known(change.record):
+            if change.is_news:
                 self._store(change.kind, change.record)
         except Exception as error:
             self._report_failure(error)
+            # sinks take them from memory: what follows does not wait for the disk either
+            for one in self._changes.waiting() if self._changes.is_overdue else ():
+                loop.heartbeat.beat()
+                self._follow_up(one, is_stored=False)
             time.sleep(self._backoff.next_s())
             if loop.stopping.is_set() and time.monotonic() > loop.ends_at - 0.5:
                 logger.error("%d changes of events could not be stored", len(self._changes))
+                self._changes.give_up()
                 return False
             return True
         if self._backoff.failures:
@@ -103,28 +103,8 @@ class EventWriter:
             self._backoff.reset()
             self._status.sink("store", 0, 0, "")
         self._changes.done()
-        self._latest.pop(change.record.id, None)
-        self._latest[change.record.id] = change.record
-        if len(self._latest) > MOST_KNOWN:
-            oldest = next(iter(self._latest))
-            del self._latest[oldest]
-            self._summaries.pop(oldest, None)
-        self._follow_up(change)
+        self._follow_up(change, is_stored=True)
         return True
-
-    def _is_known(self, record: Record) -> bool:
-        """True if a change changes nothing: it only has poses to explain, or the same words."""
-        known = self._latest.get(record.id)
-        return known is not None and replace(known, version=record.version) == record
-
-    def _in_words(self, change: PendingChange) -> PendingChange:
-        """The change in the latest words of its event; words alone leave the rest as it was."""
-        record = change.record
-        if change.summary is not None:
-            self._summaries[record.id] = change.summary
-            record = replace(self._latest.get(record.id, record), version=record.version)
-        summary = self._summaries.get(record.id)
-        return change if summary is None else replace(change, record=in_words(record, summary))
 
     def _report_failure(self, error: Exception) -> None:
         """Report a failed write and free space if the disk is full; never raises."""
@@ -135,7 +115,8 @@ class EventWriter:
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
         self._status.sink(
-            "store", waiting, self._backoff.failures + 1, str(error) or type(error).__name__
+            *("store", waiting, self._backoff.failures + 1),
+            getattr(error, "reason", "") or str(error) or type(error).__name__,
         )
         is_full = error.fault == "full" if isinstance(error, StoreError) else False
         if self._recordings is not None and (is_full or recorder.ran_out_of_space(error)):
@@ -144,88 +125,24 @@ class EventWriter:
             except Exception:
                 logger.exception("no space could be freed for events")
 
-    def _follow_up(self, change: PendingChange) -> None:
-        """Log and count a stored change, and queue its explanation."""
+    def _follow_up(self, change: PendingChange, *, is_stored: bool) -> None:
+        """Log and count a change once, and explain it: in the background once it is stored."""
         record, camera = change.record, change.record.camera
         try:
-            if change.kind != "update":
+            if not change.is_told and change.kind != "update":
                 words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
                 logger.info("camera %s: event %s: %s (%s)", camera, record.id, change.kind, words)
-            if change.kind == "new":
+            if not change.is_told and change.kind == "new":
                 self._status.count(camera, "events")
                 self._status.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explain is not None:
-                explain = partial(self._explain, record, change.poses)
-                self._tasks.put("explanation", explain)
+                if is_stored:
+                    self._tasks.put("explanation", partial(self._explain, change, is_stored))
+                elif not change.is_told:
+                    self._explain(change, is_stored)
         except Exception:
-            logger.exception("event %s is stored, but follow-up work failed", record.id)
-
-
-class ChangeQueue:
-    """Queue of changes to be written; thread-safe.
-
-    Starts and ends of events are never dropped. Of consecutive updates of an event only the last
-    is kept, and only the first `MOST_POSES` changes keep their poses: the size is bounded by the
-    number of events that start while the disk is unavailable.
-    """
-
-    def __init__(self, next_version: Callable[[], int] = lambda: 0) -> None:
-        """`next_version` numbers the changes, before the first attempt to store them."""
-        self._next_version = next_version
-        self._waiting: deque[PendingChange] = deque()
-        self._news = threading.Condition()
-
-    def put(self, change: PendingChange) -> None:
-        """Add a change."""
-        with self._news:
-            record = replace(change.record, version=self._next_version())
-            change = replace(change, record=record)
-            # the oldest change may be on its way to the disk: it is never replaced
-            latest = self._waiting[-1] if len(self._waiting) > 1 else None
-            # of two updates of an event only the later one counts, but words stay as they are
-            if (
-                latest is not None
-                and (latest.kind, change.kind) == ("update", "update")
-                and latest.record.id == change.record.id
-                and latest.summary is None
-                and change.summary is None
-            ):
-                self._waiting.pop()
-                change = replace(change, poses=change.poses or latest.poses)
-            # poses are what takes memory
-            if len(self._waiting) >= MOST_POSES:
-                change = replace(change, poses=None)
-            self._waiting.append(change)
-            self._news.notify_all()
-
-    def first(self, timeout_s: float) -> PendingChange | None:
-        """The oldest change, without removing it; None if there is none before the timeout."""
-        with self._news:
-            self._news.wait_for(lambda: self._waiting, timeout_s)
-            return self._waiting[0] if self._waiting else None
-
-    def done(self) -> None:
-        """Remove the oldest change, once it is stored."""
-        with self._news:
-            self._waiting.popleft()
-
-    def __len__(self) -> int:
-        """Number of queued changes."""
-        with self._news:
-            return len(self._waiting)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PendingChange:
-    """An event change, the arrival time of its frame, and the poses of its people."""
-
-    kind: ChangeKind
-    record: Record
-    arrived: float
-    """Monotonic time."""
-    poses: EventPoses | None = None
-    summary: str | None = None
-    """The words of an explanation: all that an update with them changes."""
+            logger.exception("follow-up work for event %s failed", record.id)
+        change.is_told |= not is_stored
 
 
 def background_stage(tasks: TaskQueue) -> Loop:
@@ -324,30 +241,23 @@ class TaskQueue:
             logger.error("background work falls behind: the oldest %s is dropped", kind)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EventPoses:
-    """The people of an event: their poses, and the frame of the peak."""
-
-    clip: Clip
-    peak_frame: int
-    track: int
-
-
 def explain_event(
     store: Store,
     profiles: Mapping[str, CameraProfile],
     changes: ChangeQueue,
-    record: Record,
-    poses: EventPoses,
+    change: PendingChange,
+    is_stored: bool,
 ) -> None:
     """Store the poses of an event and its explanation, and put its words into the event.
 
-    The event may have ended meanwhile.
+    The event may have ended meanwhile. If it could not be stored yet, its words are all.
     """
-    if not poses.clip.n_poses:
+    record, poses = change.record, change.poses
+    if poses is None or not poses.clip.n_poses:
         return
     # poses first: without them there is no replay; then why, as far as it can be said
-    store.put_poses(record.id, tracks.to_bytes(poses.clip))
+    if is_stored:
+        store.put_poses(record.id, tracks.to_bytes(poses.clip))
     try:
         # by the limit and the rate that the event began with: both may have changed meanwhile
         profile = profiles[record.camera]
@@ -358,6 +268,6 @@ def explain_event(
     except StepvadError as error:
         logger.info("event %s: no explanation: %s", record.id, error)
         return
-    if store.put_explanation(record.id, found):
+    if not is_stored or store.put_explanation(record.id, found):
         now = time.monotonic()
         changes.put(PendingChange("update", record, now, summary=found.summary))

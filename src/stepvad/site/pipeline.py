@@ -43,6 +43,7 @@ from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher, show_limit
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
+from stepvad.site.store.changes import ChangeQueue
 from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
@@ -64,7 +65,7 @@ class Pipeline:
     cameras: SiteCameras
     intake: Intake
     scorer: SiteScorer
-    changes: event_writer.ChangeQueue
+    changes: ChangeQueue
     tasks: event_writer.TaskQueue
     """Work in the background, from the pipeline and from others."""
     marks: MarkFollower
@@ -119,7 +120,7 @@ def build_pipeline(
     profiles = {name: watcher.profile for name, watcher in watchers.items()}
     # from people to changes of events; changed limits come back to it
     recordings = settings.data / RECORDINGS
-    changes, tasks = event_writer.ChangeQueue(store.next_version), event_writer.TaskQueue()
+    changes, tasks = store.changes, event_writer.TaskQueue()
     limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
     drifting = cameras.drifting(profiles)
     scorer = SiteScorer(

@@ -31,6 +31,7 @@ from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Limit
 from stepvad.site.recorder import Recorder
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.store.changes import ChangeQueue, EventPoses, PendingChange
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
 from stepvad.tracker import Tracker
@@ -159,7 +160,7 @@ class ScoringQueues(NamedTuple):
     """Input and output queues of scoring; the last one comes back to it."""
 
     frames: FrameQueues
-    changes: event_writer.ChangeQueue
+    changes: ChangeQueue
     """Event changes."""
     tasks: event_writer.TaskQueue
     """Recorded clips and footage for the comparison with the calibration."""
@@ -344,7 +345,7 @@ class SiteScorer:
     ) -> None:
         for kind, record in changes:
             poses = poses_of(watcher, record) if explain or kind == "end" else None
-            change = event_writer.PendingChange(kind, record, arrived or time.monotonic(), poses)
+            change = PendingChange(kind, record, arrived or time.monotonic(), poses)
             self._queues.changes.put(change)
 
 
@@ -369,9 +370,9 @@ def by_track(
     return dict(zip(windows.track_id[rows].tolist(), values[rows].tolist(), strict=True))
 
 
-def poses_of(watcher: Watcher, record: Record) -> event_writer.EventPoses:
+def poses_of(watcher: Watcher, record: Record) -> EventPoses:
     """The poses of everybody in view from `BEFORE_S` before an event, as far as buffered."""
     # from some seconds and one window before the event
     first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
     since, clip = watcher.events.clip(first=max(first, 0))
-    return event_writer.EventPoses(clip, watcher.events.peak_slot - since, record.track_id)
+    return EventPoses(clip, watcher.events.peak_slot - since, record.track_id)

@@ -25,6 +25,7 @@ from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Health, Page, Repeats, Supervisor
+from stepvad.site.store.database import StoreError
 from stepvad.web import metrics, site_routes
 from stepvad.web.guard import AuditTrail, Guard, Rules
 from stepvad.web.identity import Identities, SignOn
@@ -133,13 +134,15 @@ def add_operations(
         "/readyz",
         tags=["operations"],
         response_class=PlainTextResponse,
-        responses={503: {"description": "No camera is online, or the store cannot be read."}},
+        responses={503: {"description": "No camera is online, or events cannot be stored."}},
     )
     def readyz() -> Response:
-        """Whether the site does its work: a camera is online and the store can be read."""
+        """Whether the site does its work: a camera is online and events can be stored."""
         cameras = site.status.snapshot().cameras
         if cameras and not any(one.state == "online" for one in cameras):
             return PlainTextResponse("no camera is online\n", 503)
+        if trouble := getattr(site.store, "trouble", ""):  # a fleet has none
+            return PlainTextResponse(f"events cannot be stored: {trouble}\n", 503)
         try:
             site.store.events(limit=1)
         except (sqlite3.Error, StepvadError) as error:
@@ -253,16 +256,20 @@ def serve_page(
 def open_accounts(web: Web, data: Path | None) -> Accounts:
     """The accounts that the settings name, or those beside the data; else there are none."""
     beside = None if data is None else data / FILE_NAME
-    return Accounts(web.accounts or beside, audit_days=web.audit_days)
+    return Accounts(web.accounts or beside, audit_days=web.audit_days, later=True)
 
 
 def tell_first_link(accounts: Accounts, web: Web, url: str) -> None:
     """Remember the address of the page for log-in links, and log the first one if it is needed."""
     address = web.public_url or url
-    accounts.set_fact("url", web.public_url or _from_elsewhere(web, url))
     if accounts.path is None:
         return  # nothing would tell the next start that it is not the first
-    key = accounts.first_link()
+    try:
+        accounts.set_fact("url", web.public_url or _from_elsewhere(web, url))
+        key = accounts.first_link()
+    except StoreError as error:  # a disk that fails keeps no site from watching
+        logger.warning("nobody can log in but with the token: %s", error)
+        return
     if key is not None:
         link = address.rstrip("/") + link_path(key)
         logger.info("open %s to log in; it works once, within an hour", link)

@@ -13,6 +13,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
+from stepvad.errors import StepvadError
 from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.intake.status import LiveStatus
 from stepvad.web.routes import EventStore
@@ -99,7 +100,8 @@ class Live:
         """A hash that changes with the newest events; cached for all browsers."""
         if time.monotonic() - self._hashed_at >= HEALTH_S / 2:
             self._hashed_at = time.monotonic()
-            self._version = await run_in_threadpool(self._hash_events)
+            with suppress(StepvadError):  # of a disk that fails: the page goes on and says so
+                self._version = await run_in_threadpool(self._hash_events)
         return self._version
 
     def _hash_events(self) -> str:

@@ -379,7 +379,7 @@ class Bench:
         """What a delivery does with what waits."""
         for waiting in self.store.outbox.pending("notify:people"):
             self.sink.send(waiting.kind, waiting.message)
-            self.store.outbox.delivered("notify:people", waiting.seq)
+            self.store.outbox.delivered(waiting)
 
     def tick(self, seconds: float = 0.0) -> bool:
         self.now += seconds

@@ -125,7 +125,7 @@ def live(tmp_path: Path) -> Path:
     """The store of a site that was killed: its last events are in the log exclusive_lock."""
     made = Store(tmp_path / "running" / "events.db", SINKS)
     fill(made, 10)
-    made._database._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    made._database._usable().execute("PRAGMA wal_checkpoint(TRUNCATE)")
     made.change("new", record("killed", 99))
     (tmp_path / "data").mkdir()
     for end in ("", "-wal"):

@@ -95,7 +95,7 @@ def test_a_store_is_created_whole_or_not_at_all(
 
 def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(store: Store) -> None:
     store.change("new", record(number=0))
-    writer = store._database._writer
+    writer = store._database._usable()
     (pages,) = writer.execute("PRAGMA page_count").fetchone()
     writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(DataError, match="disk is full"):
@@ -142,7 +142,7 @@ def main(path):
         print("end", one.id, flush=True)
         if number % 5 == 4:
             for message in store.outbox.pending("file", 3):
-                store.outbox.delivered("file", message.seq)
+                store.outbox.delivered(message)
                 print("delivered", message.seq, flush=True)
 """
 
@@ -271,7 +271,7 @@ def test_a_disk_that_is_really_full() -> None:
         count = len(store.events(limit=None))
         disk.fill()
         with pytest.raises(StoreError) as caught:
-            store.change("new", record("other"))
+            store.change("new", record("other", why="long " * 2000))
         assert caught.value.fault == "full"
         assert len(store.events(limit=None)) == count
 
@@ -289,7 +289,7 @@ def test_a_store_on_a_disk_that_was_full_before_it() -> None:
 
 def test_a_limit_of_pages_is_a_full_disk(store: Store) -> None:
     store.change("new", record(number=-1))
-    writer = store._database._writer
+    writer = store._database._usable()
     (pages,) = writer.execute("PRAGMA page_count").fetchone()
     writer.execute(f"PRAGMA max_page_count = {pages}")
     assert fault_of_writing(store) == ("full", "make room")
@@ -405,5 +405,5 @@ def test_a_backup_to_a_full_disk_is_an_error_of_the_store(store: Store) -> None:
 
 
 def test_a_store_goes_on_after_a_transaction_that_could_not_be_undone(store: Store) -> None:
-    store._database._writer.execute("BEGIN IMMEDIATE")
+    store._database._usable().execute("BEGIN IMMEDIATE")
     assert store.change("new", record()) == "stored"

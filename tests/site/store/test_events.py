@@ -194,9 +194,9 @@ def test_messages_are_delivered_put_off_or_kept_aside(store: Store) -> None:
     for number in range(3):
         store.change("new", record(number=number))
     first, second, third = store.outbox.pending("mqtt")
-    store.outbox.delivered("mqtt", first.seq)
-    store.outbox.failed("mqtt", second.seq, "nobody listens", 2010.0)
-    store.outbox.refused("mqtt", third.seq, "410 Gone")
+    store.outbox.delivered(first)
+    store.outbox.failed(second, "nobody listens", 2010.0)
+    store.outbox.refused(third, "410 Gone")
     (waiting,) = store.outbox.pending("mqtt")
     assert (waiting.seq, waiting.tries, waiting.next_try) == (second.seq, 1, 2010.0)
     assert waiting.error == "nobody listens"
@@ -254,7 +254,7 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
         for sink in SINKS:
             if some.random() < 0.6:
                 for message in store.outbox.pending(sink, 2):
-                    store.outbox.delivered(sink, message.seq)
+                    store.outbox.delivered(message)
 
 
 @pytest.mark.ci
@@ -387,7 +387,7 @@ def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(
 ) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0.2)
     fill(store, 6)
-    store._database._writer.execute("PRAGMA busy_timeout = 50")
+    store._database._usable().execute("PRAGMA busy_timeout = 50")
     with store._database.snapshot() as reader:
         reader.execute("SELECT count(*) FROM events").fetchone()
         with pytest.raises(DataError, match="a reader keeps the log"):

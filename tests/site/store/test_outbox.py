@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -201,7 +200,7 @@ def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: St
     fill(store, range(1))
     wait_until(lambda: delivery.failures > 3)
     assert delivery.stage.heartbeat.age_s < 1.0 * SLOWER
-    assert delivery.stage.heartbeat.deadline_s > 60.0 + 60.0, "one send and the longest wait"
+    assert 35.0 < delivery.stage.heartbeat.deadline_s <= 60.0, "one send, not the longest wait"
     stop(running, delivery)
 
 
@@ -264,24 +263,22 @@ def test_what_did_not_arrive_before_a_stop_arrives_after_the_next_start(store: S
     assert second.got == wanted
 
 
-def test_a_delivery_outlives_a_store_that_fails(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = fill(store, range(1))
-    sink, broken = Receiver(), threading.Event()
-    broken.set()
-    delivered = store.outbox.delivered
-
-    def full(sink: str, seq: int) -> None:
-        if broken.is_set():
-            raise OSError("database or disk is full")
-        delivered(sink, seq)
-
-    monkeypatch.setattr(store.outbox, "delivered", full)
-    delivery = SinkDelivery(store.outbox, sink, longest_s=0.1)
+def test_a_message_whose_row_cannot_be_deleted_is_sent_once(store: Store) -> None:
+    wanted = fill(store, range(2))
+    writer = store._database._usable()
+    writer.execute("PRAGMA query_only = ON")  # as a disk that turned read-only
+    sink = Receiver()
+    delivery = SinkDelivery(store.outbox, sink)
     running = start(delivery)
-    wait_until(lambda: delivery.failures > 2)
-    broken.clear()
+    wait_until(lambda: sink.got == wanted)
     wait_until(lambda: delivery.is_idle)
+    assert "readonly" in store.trouble
+    assert len(store.outbox.waiting("mqtt")) == 4
+    writer.execute("PRAGMA query_only = OFF")
+    store.check()
+    assert store.trouble == ""
+    delivery.wake()
+    wait_until(lambda: store.outbox.waiting("mqtt") == [])
     stop(running, delivery)
-    assert [*dict.fromkeys(sink.got)] == wanted
+    assert sink.got == wanted
+    assert delivery.failures == 0

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
-from stepvad.errors import ConfigError
+from stepvad.errors import StepvadError
 from stepvad.events.rules import WatchHours
 from stepvad.files import replacing, secret
 from stepvad.site.settings.page import (
@@ -432,9 +432,12 @@ def token_of(settings: SiteSettings) -> str:
     if settings.web.token is not None:
         return secret(settings.web.token)
     # made at the first start, or after a start on a full disk
-    path = settings.data / TOKEN
-    if not path.exists() or path.stat().st_size == 0:  # empty after a start on a full disk
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replacing(path, ConfigError) as temporary:
-            temporary.write_text(random_words.token_urlsafe(24) + "\n", encoding="utf-8")
+    path, made = settings.data / TOKEN, random_words.token_urlsafe(24)
+    try:
+        if not path.exists() or path.stat().st_size == 0:  # empty after a start on a full disk
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with replacing(path) as temporary:
+                temporary.write_text(made + "\n", encoding="utf-8")
+    except (OSError, StepvadError):  # events go out without a disk, and nobody knows this one
+        return made
     return secret(f"file:{path}")

@@ -71,7 +71,8 @@ class Webhook:
         self.name = f"webhook:{settings.name}"
         self._site = site
         self._clock = clock
-        self._timeout_s = settings.timeout_s
+        self.timeout_s = settings.timeout_s
+        """Longest time for one request."""
         self._url = settings.url
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._key = secret(settings.secret) if settings.secret else None
@@ -87,7 +88,7 @@ class Webhook:
         except ImportError:
             raise MissingExtraError("webhooks", "live") from None
         return httpx.AsyncClient(
-            timeout=self._timeout_s,
+            timeout=self.timeout_s,
             verify=ssl.create_default_context(),
             follow_redirects=False,
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
@@ -128,11 +129,9 @@ class Webhook:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
-            return self._loop.run_until_complete(
-                asyncio.wait_for(self._post(body), self._timeout_s)
-            )
+            return self._loop.run_until_complete(asyncio.wait_for(self._post(body), self.timeout_s))
         except (TimeoutError, httpx.TimeoutException):
-            words = f"nothing in {self._timeout_s:g} s: timed out"
+            words = f"nothing in {self.timeout_s:g} s: timed out"
         except httpx.ProxyError:
             words = "a proxy that refuses"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:

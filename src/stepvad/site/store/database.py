@@ -218,14 +218,29 @@ class Database:
     """
 
     def __init__(
-        self, path: Path | None, layout: Layout, *, create: bool = True, busy_s: float = BUSY_S
+        self,
+        path: Path | None,
+        layout: Layout,
+        *,
+        create: bool = True,
+        later: bool = False,
+        busy_s: float = BUSY_S,
     ) -> None:
-        """`busy_s`: how long to wait for a lock that another process has."""
+        """`busy_s`: how long to wait for a lock that another thread or process has.
+
+        `later`: a file that cannot be used now is opened by the first write that can.
+        """
         self._path, self._layout, self._busy_s = path, layout, busy_s
         self.is_clean = True
         """True if the last scrub succeeded; if not, traces of deleted rows may be left."""
+        self.trouble = ""
+        """The reason why the last write failed; empty if it did not."""
+        self._refused_at: float | None = None
         self._is_broken = False
         """True if the last write failed with an error that may require reopening the file."""
+        self._writer: sqlite3.Connection | None = None
+        self._inode = (0, 0)
+        """Device and number of the open file: another may take its place, or none."""
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
@@ -233,18 +248,15 @@ class Database:
                 hint="give the data directory of a site that has run",
             )
         try:
-            if path is not None:
-                make_private(path)
-            self._writer = self._connect()
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise self._error("that can be opened", error) from error
-        try:
-            with self.transaction() as connection:
-                if is_empty_database(connection):
-                    layout.create(connection)
-                layout.verify(connection, path)
+            with self.transaction():
+                pass
+        except StoreError as error:
+            self.close()
+            if not later:
+                raise
+            self.trouble = error.reason
         except BaseException:
-            self._writer.close()
+            self.close()
             raise
 
     @property
@@ -258,53 +270,121 @@ class Database:
     def _error(self, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
         return store_error(self.path, wanted, error, self._layout)
 
+    def refused_s(self) -> float:
+        """Seconds for which every write has failed; 0 if the last one did not."""
+        began = self._refused_at
+        return 0.0 if began is None else time.monotonic() - began
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction: committed to disk on exit, rolled back on an error."""
-        with self._lock:
-            try:
-                # a disk that failed meanwhile may be back
-                self._reopen_if_broken()
-                self._undo()  # the last rollback may have failed with the disk
-                self._writer.execute("BEGIN IMMEDIATE")
-                yield self._writer
-                self._writer.execute("COMMIT")
-            except sqlite3.DatabaseError as error:
-                with suppress(sqlite3.Error):
-                    self._undo()
-                failure = self._error("that can be written", error)
-                self._is_broken |= failure.fault in ("read-only", "other")
-                raise failure from error
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._undo()
-                raise
+        try:
+            with self._locked(), self._begun() as connection:
+                yield connection
+        except StoreError as error:
+            self.trouble = error.reason
+            self._refused_at = self._refused_at or time.monotonic()
+            raise
+        self.trouble, self._refused_at = "", None
 
-    def _reopen_if_broken(self) -> None:
-        """Reopen the file after a disk failure: the disk may have been remounted."""
-        if not self._is_broken:
-            return
-        if self._path is not None and not (self.path.exists() and self.path.stat().st_size):
-            raise StoreError(  # SQLite would create an empty one
-                f"{self.path}: expected {self._layout.what} as it was there before, got no file",
-                hint="mount its disk again; what is to be written waits until then",
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Wait for the thread that writes; rebuilding the file may take it minutes."""
+        if not self._lock.acquire(timeout=self._busy_s):
+            raise StoreError(
+                f"{self.path}: expected {self._layout.what} that can be written, got: it is being "
+                "rebuilt",
+                hint="wait until old data is deleted",
+                fault="busy",
             )
-        writer = self._connect()
-        with suppress(sqlite3.Error):
-            self._writer.close()
-        self._writer, self._is_broken = writer, False
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _begun(self) -> Iterator[sqlite3.Connection]:
+        try:
+            # a disk that failed meanwhile may be back
+            writer = self._usable()
+            self._undo()  # the last rollback may have failed with the disk
+            writer.execute("BEGIN IMMEDIATE")
+            yield writer
+            writer.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            with suppress(sqlite3.Error):
+                self._undo()
+            failure = self._error("that can be written", error)
+            self._is_broken |= failure.fault not in ("full", "busy")
+            raise failure from error
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._undo()
+            raise
+
+    def _usable(self) -> sqlite3.Connection:
+        """The writing connection; a new one if the file was not open, or after a disk failure."""
+        if self._writer is not None and self._path is not None:
+            self._is_broken |= self._found() != self._inode
+            if self._is_broken and not self._is_there():
+                raise StoreError(  # SQLite would create an empty one
+                    f"{self.path}: expected {self._layout.what} as it was there before, got none",
+                    hint="mount its disk again; what is to be written waits until then",
+                )
+        if self._writer is not None and not self._is_broken:
+            return self._writer
+        try:
+            if self._path is not None and self._writer is None:
+                make_private(self._path)
+            writer = self._connect()
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise self._error("that can be opened", error) from error
+        try:
+            # a whole file or none
+            writer.execute("BEGIN IMMEDIATE")
+            if is_empty_database(writer):
+                self._layout.create(writer)
+            self._layout.verify(writer, self._path)
+            writer.execute("COMMIT")
+        except BaseException:
+            writer.close()
+            raise
+        self.close()
+        self._writer, self._is_broken, self._inode = writer, False, self._found()
+        return writer
+
+    def _found(self) -> tuple[int, int]:
+        """Device and number of the file at the path; zeros if there is none."""
+        try:
+            about = self.path.stat()
+        except OSError:
+            return 0, 0
+        return about.st_dev, about.st_ino
+
+    def _is_there(self) -> bool:
+        """True unless SQLite would create an empty file."""
+        try:
+            return self.path.stat().st_size > 0
+        except OSError:
+            return False
 
     def _undo(self) -> None:
-        if self._writer.in_transaction:
+        if self._writer is not None and self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """A read-only snapshot; does not block writers, unless the database is in memory."""
         if self._path is None:
-            with self._lock:
-                yield self._writer
+            with self._locked():
+                yield self._usable()
             return
+        if self._writer is None or not self._is_there():
+            raise StoreError(
+                f"{self.path}: expected {self._layout.what} that can be read, got none",
+                hint="mount its disk again" if self._writer else "",
+                reason=self.trouble,
+            )
         try:
             with closing(self._connect()) as connection:
                 connection.execute("PRAGMA query_only = ON")
@@ -331,10 +411,11 @@ class Database:
         """
         self.is_clean = False
         try:
-            with self._lock:
+            with self._locked():
                 # rebuilt without the deleted rows
-                self._writer.execute("VACUUM")
-                busy = not self._truncate_log()
+                writer = self._usable()
+                writer.execute("VACUUM")
+                busy = not self._truncate_log(writer)
         except sqlite3.DatabaseError as error:
             wanted = "that can be built again without the deleted rows"
             raise self._error(wanted, error) from error
@@ -347,7 +428,7 @@ class Database:
             )
         self.is_clean = True
 
-    def _truncate_log(self) -> bool:
+    def _truncate_log(self, writer: sqlite3.Connection) -> bool:
         """Empty the log; False if a reader kept it from that.
 
         SQLite waits for readers, but not for another connection that empties the log itself.
@@ -355,7 +436,7 @@ class Database:
         deadline, pause_s = time.monotonic() + BUSY_S, 0.01
         while True:
             # the log holds copies of deleted rows, too
-            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if not busy or time.monotonic() > deadline:
                 return not busy
             time.sleep(pause_s)
@@ -376,8 +457,9 @@ class Database:
 
     def close(self) -> None:
         """Close the file; the last connection to close checkpoints the log."""
-        with self._lock:
-            self._writer.close()
+        with self._lock, suppress(sqlite3.Error):
+            if self._writer is not None:
+                self._writer.close()
 
 
 def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
@@ -393,9 +475,17 @@ class StoreError(DataError):
     """The event store, or another database of the site, cannot be read or written."""
 
     def __init__(
-        self, problem: str, *, hint: str = "", fault: Fault = "other", remedy: Remedy = "retry"
+        self,
+        problem: str,
+        *,
+        hint: str = "",
+        fault: Fault = "other",
+        remedy: Remedy = "retry",
+        reason: str = "",
     ) -> None:
         super().__init__(problem, hint=hint)
+        self.reason = reason or problem.rpartition("got: ")[2].rpartition("got ")[2]
+        """The same in short, without the path."""
         self.fault: Fault = fault
         self.remedy: Remedy = remedy
 
@@ -411,6 +501,7 @@ def store_error(
         hint=layout.repair if fault == "damaged" else HINTS[fault],
         fault=fault,
         remedy=remedy,
+        reason=str(words),
     )
 
 

@@ -36,7 +36,8 @@ from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers, replacing
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store.backup import forget_replaced
-from stepvad.site.store.database import EVENT_STORE, Database, StoreError
+from stepvad.site.store.changes import PATIENCE_S, ChangeQueue
+from stepvad.site.store.database import BUSY_S, EVENT_STORE, Database, StoreError
 from stepvad.site.store.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ _Attached = Literal["poses", "explanations"]
 """Tables of data attached to an event."""
 
 LAST_VERSION = "SELECT max(json_extract(body, '$.version')) FROM events WHERE json_valid(body)"
+SILENT = "the disk does not answer"
 _TEXT = (
     "lower(coalesce(json_extract(body, '$.why'), '') || ' ' || label || ' ' || camera || ' ' || "
     "coalesce(json_extract(body, '$.zones'), ''))"
@@ -74,25 +76,47 @@ class Store:
         sinks: Iterable[str] = (),
         *,
         create: bool = True,
+        later: bool = False,
+        busy_s: float = BUSY_S,
+        patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`later` and `busy_s` are those of a `Database`, `patience_s` that of a `ChangeQueue`."""
         self.path = Path(path)
         self.sinks = tuple(sinks)
         self._clock, self._time = clock, StoreClock(monotonic)
-        self._database = Database(self.path, EVENT_STORE, create=create)
-        self.outbox = Outbox(self._database, clock)
-        self.trouble = ""
-        """The reason why events cannot be stored now; empty if they can."""
-        self._versions = threading.Lock()
-        self._version = 0
-        with suppress(StoreError):  # of a damaged file; the time is above almost all versions
+        self._database = Database(self.path, EVENT_STORE, create=create, later=later, busy_s=busy_s)
+        self._counting = threading.Lock()
+        self._version, self._epochs = 0, dict[str, int]()
+        with suppress(StoreError):  # the time is above almost all versions
             ((last,),) = self._database.rows(LAST_VERSION)
             self._version = int(last or 0)
+        self._began, self._is_resumed = self.next_version(), False
+        self.changes = ChangeQueue(
+            self.next_version, refused_s=self._database.refused_s, patience_s=patience_s
+        )
+        """Changes that are not stored yet."""
+        self.outbox = Outbox(self._database, self.changes, clock)
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    @property
+    def trouble(self) -> str:
+        """The reason why events cannot be stored now; empty if they can."""
+        return self._database.trouble or (SILENT if self.changes.is_overdue else "")
+
+    def check(self) -> None:
+        """Write a little, so that a disk that fails is noticed before an event comes.
+
+        The first time, end the events that were open when the last run ended.
+        """
+        with suppress(StoreError):
+            self.stamp(self._clock())
+            if not self._is_resumed:
+                self.end_interrupted(self._clock())
 
     def now(self) -> float:
         """Current time by the store's wall clock."""
@@ -100,7 +124,7 @@ class Store:
 
     def next_version(self) -> int:
         """The version of the next change: above all before it, even if the clock is set back."""
-        with self._versions:
+        with self._counting:
             self._version = max(self._version + 1, int(1000 * self._clock()))
             return self._version
 
@@ -108,14 +132,19 @@ class Store:
         """A unique number for a connection of this camera.
 
         The time in seconds if that is larger than the last number, so it is unique even after an
-        older store was restored.
+        older store was restored; without a disk it is larger than the last of this run.
         """
-        with self._database.transaction() as connection:
+        key = camera_key(camera)
+        with self._counting:
+            epoch = max(self._epochs.get(key, 0) + 1, int(self._clock()))
+        with suppress(StoreError), self._database.transaction() as connection:
             (epoch,) = connection.execute(
                 "INSERT INTO epochs VALUES (?1, ?2) ON CONFLICT (camera_key) "
                 "DO UPDATE SET last = max(last + 1, ?2) RETURNING last",
-                (camera_key(camera), int(self._clock())),
+                (key, epoch),
             ).fetchone()
+        with self._counting:
+            self._epochs[key] = int(epoch)
         return int(epoch)
 
     def change(self, kind: ChangeKind, record: Record) -> Outcome:
@@ -148,7 +177,7 @@ class Store:
         before: Record | None,
         record: Record,
     ) -> None:
-        with self._versions:
+        with self._counting:
             self._version = max(self._version, record.version)
         connection.execute(
             "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
@@ -160,10 +189,12 @@ class Store:
                 encode(record).decode(),
             ),
         )
-        self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
+        has_it = self.changes.try_to_store((record.id, kind, record.version))
+        sinks = [sink for sink in self.sinks if sink not in has_it]
+        self.outbox.put(connection, sinks, record.id, kind, message(kind, before, record))
 
     def end_interrupted(self, now: float) -> list[Record]:
-        """End the events that a crash interrupted, at their last change."""
+        """End the events that were open when the last run ended, at their last change."""
         ended = []
         with self._database.transaction() as connection:
             rows = connection.execute(
@@ -171,16 +202,22 @@ class Store:
             ).fetchall()
             for body, changed in rows:
                 before = decode(Record, body, "event")
+                if before.version > self._began:
+                    continue
                 after = before.ended("interrupted", min(now, changed))
                 after = replace(after, version=self.next_version())
                 self._write(connection, "end", before, after)
                 ended.append(after)
-        if ended:
-            self.outbox.ring()
+                logger.warning("event %s was interrupted", after.id)
+        self._is_resumed = True
+        self.outbox.ring()
         return ended
 
     def event(self, id: str) -> Record | None:
-        """The event with this id."""
+        """The event with this id, also while it waits for the disk."""
+        waiting = self.changes.latest(id)
+        if waiting is not None:
+            return waiting
         with self._database.snapshot() as connection:
             return _find(connection, id)
 

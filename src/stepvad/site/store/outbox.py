@@ -7,7 +7,9 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +20,8 @@ from stepvad.events.rules import ChangeKind
 from stepvad.retries import Backoff
 from stepvad.site.intake.status import CaptureState
 from stepvad.site.stages import Loop
-from stepvad.site.store.database import Database
+from stepvad.site.store.changes import ChangeKey, ChangeQueue
+from stepvad.site.store.database import Database, StoreError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class OutboxMessage:
     """One pending message for one sink."""
 
     seq: int
+    """Its number on disk; 0 if it is in memory."""
     sink: str
     event_id: str
     kind: ChangeKind
@@ -37,6 +41,13 @@ class OutboxMessage:
     """Earliest time of the next attempt."""
     error: str | None
     """Error of the last attempt."""
+    version: int | None
+    """That of the change; with the event it names the message. None if the body is damaged."""
+
+    @property
+    def key(self) -> ChangeKey:
+        """What names the message."""
+        return self.event_id, self.kind, self.version or 0
 
     @property
     def message(self) -> SinkMessage:
@@ -63,18 +74,35 @@ class DeadLetter:
         return decode(SinkMessage, self.body, "message")
 
 
-class Outbox:
-    """Messages that are stored but not yet delivered, and dead letters."""
+_VERSION = "CASE WHEN json_valid(body) THEN json_extract(body, '$.after.version') END"
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
+
+class Outbox:
+    """Messages that are not yet delivered, and dead letters.
+
+    They are on disk; if the disk refuses changes for long, those go to the sinks from memory. What
+    was delivered is never sent again, even if its row cannot be deleted for now.
+    """
+
+    def __init__(
+        self, database: Database, changes: ChangeQueue, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database, self._changes = database, changes
         self._clock = clock
         self._news = threading.Condition()
         self._posted = 0
+        self._done: dict[str, set[tuple[int, ChangeKey]]] = defaultdict(set)
+        """By sink: messages that are delivered, whose rows may still be there."""
+        changes.on_overdue = self.ring
 
     def now(self) -> float:
         """Current time by the store's wall clock."""
         return self._clock()
+
+    @property
+    def trouble(self) -> str:
+        """The reason why the disk takes no changes; empty if it does."""
+        return self._database.trouble
 
     def put(
         self,
@@ -102,42 +130,113 @@ class Outbox:
         return self._posted
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Wait until `ring` has been called since `seen`, or until the timeout."""
+        """Wait until `ring` has been called since `seen`, or until the timeout.
+
+        It ends early when changes in memory become due.
+        """
+        due_s = self._changes.due_s()
         with self._news:
-            self._news.wait_for(lambda: self._posted != seen, timeout_s)
+            self._news.wait_for(lambda: self._posted != seen, min(timeout_s, due_s or timeout_s))
 
     def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
-        """The oldest pending messages of a sink, in order."""
-        query = "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?"
-        return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
+        """The oldest pending messages of a sink, in order: first those on disk.
+
+        Raise a `StoreError` if the disk cannot be read and nothing is in memory.
+        """
+        done = self._done[sink]
+        if done and not self.trouble:
+            self._tidy(sink)
+        # disk before memory: a change on its way from one to the other is found at least once
+        query = f"SELECT *, {_VERSION} AS version FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?"  # noqa: S608  constant
+        problem, found = None, list[OutboxMessage]()
+        try:
+            rows = self._database.rows(query, sink, limit + len(done))
+            found = [one for one in (OutboxMessage(**row) for row in rows) if not _is_in(done, one)]
+        except StoreError as error:
+            problem = error
+        if len(found) < limit and self._changes.is_overdue:
+            keys = {one.key for one in found}
+            found += [one for one in self._in_memory(sink) if one.key not in keys]
+        if problem is not None and not found:
+            raise problem
+        return found[:limit]
+
+    def _in_memory(self, sink: str) -> list[OutboxMessage]:
+        """Changes that wait for the disk and that a sink has not got, as messages."""
+        now = self._clock()
+        return [
+            OutboxMessage(
+                seq=0,
+                sink=sink,
+                event_id=one.record.id,
+                kind=one.kind,
+                body=encode(one.message).decode(),
+                created=now - self._changes.age_s(one),
+                tries=0,
+                next_try=0.0,
+                error=None,
+                version=one.record.version,
+            )
+            for one in self._changes.without(sink)
+        ]
 
     def lag(self, sink: str) -> int:
-        """Number of pending messages of a sink."""
-        ((count,),) = self._database.rows("SELECT count(*) FROM outbox WHERE sink = ?", sink)
-        return int(count)
+        """Number of pending messages of a sink; without those on a disk that cannot be read."""
+        count = len(self._changes.without(sink))
+        with suppress(StoreError):
+            query = "SELECT count(*) FROM outbox WHERE sink = ?1 AND seq NOT IN "
+            query += "(SELECT value FROM json_each(?2))"
+            done = json.dumps([seq for seq, _ in {*self._done[sink]}])
+            ((stored,),) = self._database.rows(query, sink, done)
+            count += int(stored)
+        return count
 
-    def delivered(self, sink: str, seq: int) -> None:
-        """Remove a message that was delivered."""
-        self._database.change("DELETE FROM outbox WHERE sink = ? AND seq = ?", sink, seq)
+    def delivered(self, message: OutboxMessage) -> None:
+        """Remove a message that was delivered; its row goes when the disk takes changes again."""
+        if self._changes.delivered(message.sink, message.key):
+            return
+        self._done[message.sink].add((message.seq, message.key))
+        if not self.trouble:
+            self._tidy(message.sink)
 
-    def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
+    def _tidy(self, sink: str) -> None:
+        """Delete the rows of what was delivered."""
+        done = {*self._done[sink]}
+        named = f"?2 = 0 AND event_id = ?3 AND kind = ?4 AND {_VERSION} = ?5"
+        statement = f"DELETE FROM outbox WHERE sink = ?1 AND (seq = ?2 OR {named})"  # noqa: S608  constant
+        with suppress(StoreError):
+            with self._database.transaction() as connection:
+                connection.executemany(statement, [(sink, seq, *key) for seq, key in done])
+            self._done[sink] -= done
+
+    def failed(self, message: OutboxMessage, error: str, next_try: float) -> None:
         """Record a failed delivery; the message is retried at `next_try`."""
-        self._database.change(
-            "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
-            "WHERE sink = ? AND seq = ?",
-            *(error, next_try, sink, seq),
-        )
+        if message.seq and not self.trouble:
+            with suppress(StoreError):
+                self._database.change(
+                    "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
+                    "WHERE sink = ? AND seq = ?",
+                    *(error, next_try, message.sink, message.seq),
+                )
 
-    def refused(self, sink: str, seq: int, error: str) -> None:
-        """Move a message that the sink refused permanently to the dead letters."""
-        with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO dead_letters "
-                "SELECT seq, sink, event_id, kind, body, created, ?, ? FROM outbox "
-                "WHERE sink = ? AND seq = ?",
-                (self._clock(), error, sink, seq),
+    def refused(self, message: OutboxMessage, error: str) -> None:
+        """Move a message that the sink refused permanently to the dead letters.
+
+        If the disk fails it is not sent again either, until the next start.
+        """
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "INSERT OR IGNORE INTO dead_letters "
+                    "SELECT seq, sink, event_id, kind, body, created, ?, ? FROM outbox "
+                    "WHERE sink = ? AND seq = ?",
+                    (self._clock(), error, message.sink, message.seq),
+                )
+        except StoreError:
+            logger.error(
+                "%s refused the %s of event %s: %s", *(message.sink, *message.key[1::-1], error)
             )
-            connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
+        self.delivered(message)
 
     def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
         """Requeue refused messages at their place in the order; return how many."""
@@ -160,7 +259,8 @@ class Outbox:
 
     def waiting(self, sink: str | None = None, limit: int = 100) -> list[OutboxMessage]:
         """The oldest pending messages of one sink or of all, in order."""
-        query = "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2"
+        query = f"SELECT *, {_VERSION} AS version FROM outbox "  # noqa: S608  constant
+        query += "WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2"
         return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
 
     def counts(self) -> dict[str, tuple[int, int]]:
@@ -185,8 +285,8 @@ IDLE_S = 5.0
 TICK_S = 1.0
 """The same for a sink whose messages become due by the clock."""
 BATCH = 50
-HEARTBEAT_S = 180.0
-"""More than one send (at most 60 s), the longest back-off and the wait for the store's lock."""
+SEND_S, MARGIN_S = 35.0, 15.0
+"""Longest send, unless a sink has a longer time-out; and time for the store beside it."""
 
 
 @runtime_checkable
@@ -227,7 +327,11 @@ class SinkDelivery:
     ) -> None:
         self.name = sink.name
         self.stage = Loop(
-            sink.name, self._deliver, HEARTBEAT_S, on_stop=self._cancel, at_end=sink.close
+            sink.name,
+            self._deliver,
+            max(SEND_S, getattr(sink, "timeout_s", 0.0)) + MARGIN_S,
+            on_stop=self._cancel,
+            at_end=sink.close,
         )
         self.sent = 0
         self.failures = 0
@@ -237,12 +341,11 @@ class SinkDelivery:
         self.last_error: str | None = None
         """None after a successful delivery."""
         self.sink, self._outbox = sink, outbox
-        self._first_s, self._longest_s = first_s, longest_s
         self._monotonic = monotonic
         self._misconfigured_at: float | None = None
         """Since when the sink has returned only errors that need a change of configuration."""
-        self._troubles = Backoff(first_s, longest_s)
-        """Back-off for errors of the store, not of the sink."""
+        self._retries, self._troubles = Backoff(first_s, longest_s), Backoff(first_s, longest_s)
+        """Back-off for errors of the sink, and for those of the store."""
         self._called = threading.Event()
         self._timed = sink if isinstance(sink, Timed) else None
         if isinstance(sink, Reconnecting):
@@ -273,8 +376,9 @@ class SinkDelivery:
             pending = self._outbox.pending(self.name, BATCH)
             done = all(self._is_done(message) for message in pending)
         except Exception as error:  # the store's disk may be full: keep running
-            self._fail(f"{type(error).__name__}: {error}")
-            self._called.wait(self._troubles.next_s())
+            if not (isinstance(error, StoreError) and self._outbox.trouble):
+                self._fail(f"{type(error).__name__}: {error}")
+            self._outbox.wait(seen, min(self._troubles.next_s(), IDLE_S))
             return False
         self._troubles.reset()
         if done and not pending:
@@ -305,7 +409,7 @@ class SinkDelivery:
             if isinstance(error, RefusedError) or self._is_given_up(message, error):
                 self.refused += 1
                 self._fail(str(error))
-                self._outbox.refused(self.name, message.seq, str(error))
+                self._outbox.refused(message, str(error))
                 return True
             self._put_off(message, str(error), error.after_s)
             return False
@@ -314,7 +418,8 @@ class SinkDelivery:
             self._put_off(message, type(error).__name__, 0.0)
             return False
         self._misconfigured_at = None
-        self._outbox.delivered(self.name, message.seq)
+        self._retries.reset()
+        self._outbox.delivered(message)
         if self._timed is None:
             self._succeed()
         return True
@@ -332,11 +437,15 @@ class SinkDelivery:
         return waited_s >= error.give_up_s
 
     def _put_off(self, message: OutboxMessage, words: str, after_s: float) -> None:
-        backoff = Backoff(self._first_s, self._longest_s, failures=message.tries)
-        delay_s = backoff.next_s(at_least_s=after_s)
+        self._retries.failures = max(self._retries.failures, message.tries)
+        delay_s = self._retries.next_s(at_least_s=after_s)
         self._fail(words)
-        self._outbox.failed(self.name, message.seq, words, self._outbox.now() + delay_s)
-        self._called.wait(delay_s)
+        self._outbox.failed(message, words, self._outbox.now() + delay_s)
+        ends = time.monotonic() + delay_s
+        while (left_s := ends - time.monotonic()) > 0 and not self._called.wait(
+            min(left_s, TICK_S)
+        ):
+            self.stage.heartbeat.beat()
 
     def _succeed(self) -> None:
         self.sent += 1
@@ -347,6 +456,11 @@ class SinkDelivery:
         if words != self.last_error:
             logger.warning("sink %s: %s", self.name, words)
         self.last_error = words
+
+
+def _is_in(done: Collection[tuple[int, ChangeKey]], message: OutboxMessage) -> bool:
+    """True if a message is among those that were delivered, from disk or from memory."""
+    return (message.seq, message.key) in done or (0, message.key) in done
 
 
 def _readable(message: OutboxMessage) -> SinkMessage:

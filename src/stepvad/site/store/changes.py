@@ -1,0 +1,208 @@
+"""Changes of events on their way to the disk; sinks take them from memory if it refuses them."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from stepvad.events.camera import in_words
+from stepvad.events.record import Record, SinkMessage, message
+from stepvad.events.rules import ChangeKind
+from stepvad.poses import Clip
+
+PATIENCE_S = 5.0
+"""Once the disk has refused a change for so long, sinks take changes from memory."""
+MOST_POSES = 100
+"""Queued changes that keep their poses, the latest; others keep about 2 kB each."""
+MOST_KNOWN = 1000
+"""Events whose state and words are remembered for later changes of them, about 2 kB each."""
+ChangeKey = tuple[str, ChangeKind, int]
+"""Event, kind and version of a change: what names a message."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingChange:
+    """An event change, the arrival time of its frame, and the poses of its people."""
+
+    kind: ChangeKind
+    record: Record
+    arrived: float
+    """Monotonic time."""
+    poses: EventPoses | None = None
+    summary: str | None = None
+    """The words of an explanation: all that an update with them changes."""
+    is_news: bool = True
+    """False if it changes nothing: it has poses to explain, and no message."""
+    before: Record | None = None
+    """The event as it was queued last."""
+    queued: float = 0.0
+    """Monotonic time."""
+    is_tried: bool = False
+    """True once it may be on disk, whatever the disk said."""
+    is_told: bool = False
+    """True once it was logged, counted and explained."""
+    has_it: set[str] = field(default_factory=set)
+    """Sinks that got it from memory."""
+
+    @property
+    def key(self) -> ChangeKey:
+        """What names its message."""
+        return self.record.id, self.kind, self.record.version
+
+    @property
+    def message(self) -> SinkMessage:
+        """Its message while it is not stored."""
+        return replace(message(self.kind, self.before, self.record), stored=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventPoses:
+    """The people of an event: their poses, and the frame of the peak."""
+
+    clip: Clip
+    peak_frame: int
+    track: int
+
+
+class ChangeQueue:
+    """Queue of changes to be written; thread-safe.
+
+    Starts and ends of events are never dropped. Of the updates of an event only the last is kept,
+    and only the latest `MOST_POSES` changes keep their poses: the size is bounded by the number of
+    events that start while the disk is unavailable.
+    """
+
+    def __init__(
+        self,
+        next_version: Callable[[], int] = lambda: 0,
+        *,
+        refused_s: Callable[[], float] = lambda: 0.0,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`next_version` numbers the changes; `refused_s`: how long the disk has refused writes."""
+        self.on_overdue: Callable[[], None] = lambda: None
+        """Called when a change is queued that sinks may take at once."""
+        self._next_version, self._refused_s = next_version, refused_s
+        self._patience_s, self._clock = patience_s, clock
+        self._waiting: deque[PendingChange] = deque()
+        self._known: dict[str, Record] = {}
+        """The events changed last, as they are to be stored, by id."""
+        self._summaries: dict[str, str] = {}
+        """The words of their explanations."""
+        self._news = threading.Condition(threading.RLock())
+
+    def put(self, change: PendingChange) -> None:
+        """Add a change, with the next version and in the latest words of its event."""
+        with self._news:
+            id, record = change.record.id, change.record
+            known = self._known.pop(id, None)
+            # words alone leave the rest of an event as it was, all else leaves its words
+            if change.summary is not None:
+                self._summaries[id], record = change.summary, known or record
+            if id in self._summaries:
+                record = in_words(record, self._summaries[id])
+            change.is_news = known is None or replace(record, version=known.version) != known
+            if known is None or change.is_news:
+                record = replace(record, version=self._next_version())
+            else:
+                record = known
+            change.record, change.before, change.queued = record, known, self._clock()
+            self._known[id] = record
+            if len(self._known) > MOST_KNOWN:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._summaries.pop(oldest, None)
+            if not change.is_news and change.poses is None:
+                return
+            # of the updates of an event only the latest counts; the oldest change may be on its
+            # way to the disk: it is never replaced
+            for earlier in islice(self._waiting, 1, None) if change.is_news else ():
+                if change.kind == earlier.kind == "update" and earlier.record.id == id:
+                    change.poses = change.poses or earlier.poses
+                    self._waiting.remove(earlier)
+                    break
+            self._waiting.append(change)
+            # poses are what takes memory
+            if len(self._waiting) > MOST_POSES:
+                self._waiting[-MOST_POSES - 1].poses = None
+            self._news.notify_all()
+        if self.is_overdue:
+            self.on_overdue()
+
+    def first(self, timeout_s: float) -> PendingChange | None:
+        """The oldest change, without removing it; None if there is none before the timeout."""
+        with self._news:
+            self._news.wait_for(lambda: self._waiting, timeout_s)
+            return self._waiting[0] if self._waiting else None
+
+    def done(self) -> None:
+        """Remove the oldest change, once it is stored."""
+        with self._news:
+            self._waiting.popleft()
+
+    def give_up(self) -> None:
+        """Let sinks take at once what is left: nothing more will be stored."""
+        self._patience_s = 0.0
+        self.on_overdue()
+
+    @property
+    def is_overdue(self) -> bool:
+        """True if the disk has refused the oldest change, or any write, for too long."""
+        return self.due_s() == 0.0
+
+    def due_s(self) -> float:
+        """Seconds until sinks may take what waits; 0 from then on, infinite if nothing waits."""
+        with self._news:
+            if not self._waiting:
+                return math.inf
+            waited_s = max(self._clock() - self._waiting[0].queued, self._refused_s())
+            return max(self._patience_s - waited_s, 0.0)
+
+    def age_s(self, change: PendingChange) -> float:
+        """Seconds since a change was queued."""
+        return self._clock() - change.queued
+
+    def without(self, sink: str) -> list[PendingChange]:
+        """Changes that a sink has not got from memory, the oldest first."""
+        return [one for one in self.waiting() if one.is_news and sink not in one.has_it]
+
+    def waiting(self) -> list[PendingChange]:
+        """All changes, the oldest first."""
+        with self._news:
+            return [*self._waiting]
+
+    def latest(self, id: str) -> Record | None:
+        """An event as it will be stored; None if no change of it waits."""
+        return next((one.record for one in self.waiting()[::-1] if one.record.id == id), None)
+
+    def try_to_store(self, key: ChangeKey) -> frozenset[str]:
+        """Note that a change may be on disk from now on; the sinks that have it already."""
+        with self._news:
+            found = self._find(key)
+            if found is None:
+                return frozenset()
+            found.is_tried = True
+            return frozenset(found.has_it)
+
+    def delivered(self, sink: str, key: ChangeKey) -> bool:
+        """Note that a sink has a change; False if a row of it may be on disk, too."""
+        with self._news:
+            found = self._find(key)
+            if found is None:
+                return False
+            found.has_it.add(sink)
+            return not found.is_tried
+
+    def __len__(self) -> int:
+        """Number of queued changes."""
+        with self._news:
+            return len(self._waiting)
+
+    def _find(self, key: ChangeKey) -> PendingChange | None:
+        return next((one for one in self._waiting if one.is_news and one.key == key), None)
