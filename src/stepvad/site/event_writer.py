@@ -92,7 +92,8 @@ class EventWriter:
             for one in self._changes.waiting() if self._changes.is_overdue else ():
                 loop.heartbeat.beat()
                 self._follow_up(one, is_stored=False)
-            time.sleep(self._backoff.next_s())
+            left_s = max(loop.ends_at - 0.6 - time.monotonic(), 0.01)
+            time.sleep(min(self._backoff.next_s(), left_s))
             if loop.stopping.is_set() and time.monotonic() > loop.ends_at - 0.5:
                 logger.error("%d changes of events could not be stored", len(self._changes))
                 self._changes.give_up()

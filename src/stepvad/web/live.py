@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,10 @@ from stepvad.codec import JsonObject, encode
 from stepvad.errors import StepvadError
 from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.intake.status import LiveStatus
+from stepvad.site.stages import FailureLog
 from stepvad.web.routes import EventStore
 
+logger = logging.getLogger(__name__)
 TICK_S = 1 / 25
 """Polling interval for frames; cameras deliver fewer."""
 HEALTH_S = 1.0
@@ -41,6 +44,7 @@ class Live:
         self.watchers = 0
         self._hashed_at = -HEALTH_S
         self._version = ""
+        self._failures = FailureLog(logger)
 
     async def watch(
         self, socket: WebSocket, may_watch: MayWatch, lasts_s: float = math.inf
@@ -100,8 +104,10 @@ class Live:
         """A hash that changes with the newest events; cached for all browsers."""
         if time.monotonic() - self._hashed_at >= HEALTH_S / 2:
             self._hashed_at = time.monotonic()
-            with suppress(StepvadError):  # of a disk that fails: the page goes on and says so
+            try:
                 self._version = await run_in_threadpool(self._hash_events)
+            except StepvadError as error:  # of a disk that fails: the page goes on and says so
+                self._failures.log("the newest events cannot be read", error)
         return self._version
 
     def _hash_events(self) -> str:
