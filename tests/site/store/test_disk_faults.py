@@ -136,7 +136,7 @@ def turned_read_only(path: Path) -> Iterator[Iterator[None]]:
 
 @contextmanager
 def filled(path: Path) -> Iterator[Iterator[None]]:
-    with small_disk(1) as disk:
+    with small_disk(4) as disk:
         path.symlink_to(disk.path)
 
         def fault() -> Iterator[None]:
