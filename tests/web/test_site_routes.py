@@ -129,6 +129,8 @@ def test_what_needs_no_restart_is_applied_and_said_before(editing: Editing) -> N
     asked = {"digest": editing.settings()["digest"], "edits": [LIVE]}
     answer = editing.client.post("/api/settings/effect", json=asked)
     assert answer.json()["effect"] == "live"
+    _, unsaid = editing.post("effect", text=TEXT.replace("rate = 12.5", "rate = "))
+    assert unsaid == {"effect": "none", "words": ""}
     assert (editing.applied, editing.file.read_text()) == ([], TEXT)
     status, told = editing.edit(LIVE)
     assert (status, told["effect"], editing.restarts) == (200, "live", 0)
@@ -155,9 +157,18 @@ def test_a_change_that_fails_half_way_is_said_and_leaves_the_file_before(editing
     assert (editing.file.read_text(), editing.restarts) == (TEXT, 1)
 
 
-def test_an_address_of_another_machine_is_refused_for_the_page(editing: Editing) -> None:
-    _, told = editing.post("check", text=f'{TEXT}\n[web]\nhost = "192.0.2.1"\n')
-    assert "web: expected to listen on 192.0.2.1" in told["wrong"]["problem"]
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'{TEXT}\n[web]\nhost = "192.0.2.1"\n', "web: expected to listen on 192.0.2.1, got: "),
+        (f'data = "/proc/none"\n{TEXT}', "data: expected a directory that the site can write to"),
+    ],
+)
+def test_what_would_keep_the_site_from_coming_back_is_refused(
+    editing: Editing, text: str, words: str
+) -> None:
+    _, told = editing.post("check", text=text)
+    assert words in told["wrong"]["problem"]
 
 
 @pytest.mark.parametrize(

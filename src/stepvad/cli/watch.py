@@ -119,6 +119,7 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
     """Run a site until SIGTERM or Ctrl-C; with a file, its page can change its settings."""
     from stepvad.site.app import Site, exclusive_lock
     from stepvad.site.learning.learner import start_process
+    from stepvad.site.settings.file import load
     from stepvad.site.settings.live import SettingsEditor
     from stepvad.web.app import serve_page
 
@@ -127,9 +128,16 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
         editor = None if path is None else SettingsEditor(path, settings, service.restart)
         serve = partial(serve_page, editor=editor) if settings.web.enabled else None
         rounds = None if path is None else start_process(path)
+
+        def restart() -> None:
+            """Restart with the file, unless somebody broke it meanwhile: the site goes on then."""
+            if path is not None:
+                load(path)
+            service.restart()
+
         # two sites in one directory would mix their events
         with exclusive_lock(settings.data):
-            site = Site(settings, serve=serve, rounds=rounds, reload=service.restart)
+            site = Site(settings, serve=serve, rounds=rounds, reload=restart)
             if editor is not None:
                 editor.apply = site.apply
             return site.run(service.stop, service.beat)

@@ -288,14 +288,16 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
 
     @app.post("/api/settings/effect", tags=["settings"], responses=REFUSALS)
     def effect(asked: SaveEdits | CheckText) -> SettingsEffect:
-        """What it would take to run the site by changes or by a text; nothing is saved."""
+        """What saving these changes or this text would take; no words while it is not valid."""
         known = _needed(editor)
-        with _refusals():
+        try:
             if isinstance(asked, SaveEdits):
                 text = known.edited(asked.digest, asked.edits)
             else:
                 text = asked.text
             changes = known.changes(text)
+        except StepvadError:
+            return SettingsEffect(effect="none", words="")
         return SettingsEffect(effect=changes.effect, words=changes.words)
 
     @app.post("/api/settings/check", tags=["settings"], responses=REFUSALS)

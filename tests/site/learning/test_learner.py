@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import Mock
 
 import pytest
 
 from stepvad.config import Config
+from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.rules import WatchHours
 from stepvad.poses import Clip
@@ -138,6 +140,20 @@ def test_a_first_model_restarts_the_site_and_a_new_threshold_does_not(
     (current,) = [one for one in learning.learner.versions() if one.is_current]
     learning.learner.use(current.name)
     assert len(learning.rounds.fitted) == 3
+
+
+def test_a_new_model_waits_for_a_settings_file_that_somebody_broke(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = Mock(side_effect=[ConfigError("broken"), ConfigError("broken"), None])
+    monkeypatch.setattr(learning.learner, "_on_fit", called)
+    learning.learner._finished("fit", Mock(changed="a first model"))
+    for _ in range(2):  # a restart would not come back: the site goes on and tries again
+        with pytest.raises(ConfigError, match="broken"):
+            learning.learner.check_due()
+    learning.learner.check_due()
+    learning.learner.check_due()
+    assert called.call_count == 3
 
 
 def test_a_round_that_fails_is_said_and_not_repeated_at_once(

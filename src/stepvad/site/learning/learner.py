@@ -71,6 +71,8 @@ class Learner:
     ) -> None:
         """`on_fit` is called for a new model, `on_calibrated` for a new threshold of the model.
 
+        If `on_fit` raises, it is called again at the next check.
+
         If the learned model is `unusable`, a new one is fitted as soon as there is footage.
         """
         self.stage = Loop("learning", self._check_due, DEADLINE_S, at_end=self._end_round)
@@ -81,7 +83,7 @@ class Learner:
         self._round: TrainingJob | None = None
         self._failed_at: float | None = None
         self._unusable = self._problem = unusable
-        self._asked = threading.Event()
+        self._asked, self._is_fitted = threading.Event(), False
         self._failures = FailureLog(logger)
 
     def _check_due(self, loop: Loop) -> bool:
@@ -114,7 +116,11 @@ class Learner:
         """Count the recordings, see to the running round, and start one that is due."""
         while not self._index.update(FILES_PER_CHECK):
             self.stage.heartbeat.beat()
-        if self._round is not None and self._see_to(self._round):
+        if self._round is not None:
+            self._see_to(self._round)
+        if self._is_fitted:
+            self._on_fit()  # raises, to be called again, while the settings file is broken
+            self._is_fitted = False
             return  # the site restarts with a new model
         situation = self._situation()
         if self._round is None:
@@ -140,15 +146,15 @@ class Learner:
             is_asked=self._asked.is_set(),
         )
 
-    def _see_to(self, round: TrainingJob) -> bool:
-        """Note the end of a round; one that hangs is killed. True if there is a new model."""
+    def _see_to(self, round: TrainingJob) -> None:
+        """Note the end of a round; one that hangs is killed."""
         # still running, hanging, done or failed
         code = round.process.poll()
         if code is None and round.is_late:
             round.kill()
             code = round.process.returncode
         if code is None:
-            return False
+            return
         learned = self._versions.current if code == 0 else None  # raises: seen to at the next check
         self._round = None
         if code == 0:
@@ -158,14 +164,13 @@ class Learner:
             self._failed_at, self._problem = time.time(), round.complaint()
             logger.warning("learning: the %s failed: %s", round.kind, self._problem)
         round.end()
-        return code == 0 and round.kind == "fit"
 
     def _finished(self, kind: JobKind, learned: Learned | None) -> None:
         if learned is None:
             return
         if kind == "fit":
             logger.info("learned a new model: %s", learned.changed)
-            self._on_fit()
+            self._is_fitted = True
         else:
             logger.info("threshold set again: %s", learned.words)
             self._on_calibrated(self._versions.model)

@@ -66,6 +66,8 @@ class SettingsEditor:
         if web.enabled:
             # the port that the page has now is taken by the page itself
             _check_free(web.host, 0 if web.port == self.running.web.port else web.port)
+        if settings.data != self.running.data:
+            _check_data(settings.data)
         return lines
 
     def edited(self, digest: str, edits: Sequence[Edit]) -> str:
@@ -225,6 +227,21 @@ def _check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"web: expected to listen on {host} port {port}, got: {os_reason(error)}",
+                f"web: expected to listen on {host}{f' port {port}' if port else ''}, got: "
+                f"{os_reason(error)}",
                 hint="another program may use it: choose another host or port under [web]",
             ) from None
+
+
+def _check_data(data: Path) -> None:
+    """Raise if a site could not start with this data directory: it would not come back."""
+    from stepvad.site.app import exclusive_lock
+
+    try:
+        with exclusive_lock(data):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"data: expected a directory that the site can write to, got: {os_reason(error)}",
+            hint="name another one, or leave out data",
+        ) from None

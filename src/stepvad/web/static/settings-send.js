@@ -32,7 +32,7 @@ export class Effect {
       const answer = await send("POST", "/api/settings/effect", body);
       if (asked !== this.asked) return;
       this.button.textContent = this.label + (THEN[answer.body?.effect] ?? "");
-      this.note.textContent = answer.ok ? answer.body.words : "";
+      this.note.textContent = answer.body?.words ?? "";
     }, PAUSE_MS);
   }
 }

@@ -20,7 +20,7 @@ const changed = () => {
   part("changes").textContent = `${count(edits.length, "change")} not saved`;
   part("unsaved").hidden = !edits.length;
   if (!edits.length || !part("said").classList.contains("bad")) say();
-  if (edits.length) effect.ask({ digest: file.digest, edits });
+  if (edits.length && !problems().length) effect.ask({ digest: file.digest, edits });
   text.lock(edits.length > 0);
 };
 
