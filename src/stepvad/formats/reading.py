@@ -133,8 +133,13 @@ def load_json(path: Path) -> object:
 
 
 def described(value: object) -> str:
-    """A short description of a JSON value for error messages."""
+    """A short description of a JSON value for error messages.
+
+    Text is not repeated: a browser may have a site read any file, and the text may be a secret.
+    """
     match value:
+        case str():
+            return "text"
         case None:
             return "null"
         case bool():

@@ -155,7 +155,7 @@ def test_every_part_of_an_address_is_hidden() -> None:
         assert part not in hidden
     assert hidden.endswith("format")
     assert service_of(url) == "tgram"
-    assert service_of("a secret without a scheme") == "unknown"
+    assert service_of("hunter2") == "unknown"
 
 
 def test_notifications_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

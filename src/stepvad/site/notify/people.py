@@ -99,8 +99,8 @@ class AppriseTarget:
 
 def service_of(url: str) -> str:
     """The service of an address, such as ntfy; it tells nothing secret."""
-    scheme = url.partition("://")[0]
-    return scheme if re.fullmatch(r"[A-Za-z0-9+.-]{2,20}", scheme) else "unknown"
+    found = re.match(r"([A-Za-z0-9+.-]{2,20})://", url)
+    return found[1] if found else "unknown"
 
 
 def without(url: str, text: str) -> str:
