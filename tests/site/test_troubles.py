@@ -15,6 +15,7 @@ from stepvad.errors import StepvadError
 from stepvad.events.record import message
 from stepvad.site.intake.status import CaptureState, LiveStatus
 from stepvad.site.models import Models
+from stepvad.site.notify import plan
 from stepvad.site.notify.people import AppriseTarget
 from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
 from stepvad.site.notify.words import UNSTORED, NoticeWords
@@ -144,6 +145,7 @@ def test_mail_goes_out_from_memory_while_the_disk_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event that is not stored, in quiet hours a trouble, and its end, by real mail."""
+    monkeypatch.setattr(plan, "GATHER_S", 0.5)
     with mail_server() as server, small_disk(4) as disk:
         monkeypatch.setenv(
             "MAIL", f"mailto://127.0.0.1:{server.port}?from=a@b.example&to=c@d.example"

@@ -18,6 +18,7 @@ from stepvad.errors import ConfigError
 from stepvad.events.record import DeliveryError, Record
 from stepvad.events.rules import ChangeKind, WatchHours
 from stepvad.site.notify.plan import (
+    GATHER_S,
     HOUR_S,
     LATE_WORDS_S,
     LONGEST_S,
@@ -36,6 +37,7 @@ from stepvad.site.notify.words import Notice, NoticeWords
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
+from stepvad.site.troubles import Fault, TroubleChange
 from tests.processes import REASON, unreadable
 from tests.site.receivers import start, stop, web_server
 from tests.site.records import record
@@ -486,6 +488,21 @@ def test_a_failure_is_tried_again_later_and_nothing_is_lost(bench: Bench) -> Non
     bench.restart()
     assert bench.tick(10)
     assert [told.title for told in bench.people.got] == ["mill: 2 events"]
+
+
+def test_troubles_that_come_together_are_one_message_whatever_the_hour(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_per_hour=1, quiet=WatchHours.parse(["00:00-24:00"]))
+    for camera in ("door", "gate", "yard"):
+        fault = Fault(key=camera, words=f"camera {camera} is offline", detail="no answer")
+        bench.sink.trouble(TroubleChange("begin", fault, bench.now, 30.0))
+        assert not bench.tick(1)
+    assert bench.tick(GATHER_S)
+    assert not bench.tick(GATHER_S)
+    (told,) = bench.people.got
+    assert told.title == "mill: camera door is offline, camera gate is offline and 1 more"
+    assert told.body.count("No answer. ") == 3
+    assert bench.sink._plan.sent == (), "it does not count towards the hourly limit"
+    bench.store.close()
 
 
 def test_a_wrong_address_is_found_before_the_first_event(bench: Bench) -> None:

@@ -36,6 +36,8 @@ MOST_EVENTS = 2000
 DIRECTORY = "notifications"
 """Directory in the data directory of a site."""
 MAX_BYTES = 1 << 20
+GATHER_S = 5.0
+"""Wait of a trouble for others: a broken switch takes all cameras along."""
 MOST_TROUBLES = 50
 """Troubles that wait for a service that is down; beyond it the oldest are forgotten."""
 
@@ -74,6 +76,7 @@ class Notify:
         self._messages: dict[str, SinkMessage] = {}
         """The latest message of each event in the plan that this run got."""
         self._troubles: deque[TroubleChange] = deque(maxlen=MOST_TROUBLES)
+        self._gathered_at = 0.0
 
     def take_over(self, before: object) -> None:
         """Take over what a sink of this name had in memory: troubles, and what the disk refused."""
@@ -84,6 +87,8 @@ class Notify:
     def trouble(self, change: TroubleChange) -> None:
         """Take down a trouble of the site; the message follows."""
         if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault):
+            if not self._troubles:
+                self._gathered_at = self._monotonic() + GATHER_S
             self._troubles.append(change)
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
@@ -98,11 +103,11 @@ class Notify:
             return False
         self._check()
         now = self._events.now()
-        if changes := [*self._troubles]:
-            self._deliver(self._words.troubles(changes, now))
+        if (changes := [*self._troubles]) and self._monotonic() >= self._gathered_at:
+            is_sent = self._deliver(self._words.troubles(changes, now))
             for _ in changes:
                 self._troubles.popleft()
-            return True
+            return is_sent
         ids = [one.id for one in self._plan.events]
         # what people have seen meanwhile is not sent
         seen = set[str]()

@@ -81,7 +81,8 @@ class NoticeWords:
         if len(said) == 1:
             title, body = said[0], self._detail(changes[0], now)
         else:
-            title = f"{len(said)} messages about the site"
+            more = f" and {len(said) - 2} more" if len(said) > 2 else ""
+            title = f"{said[0]}, {said[1]}{more}"
             parts = zip(said, changes, strict=True)
             body = "\n".join(f"{text}. {self._detail(one, now)}" for text, one in parts)
         link = f"{self.page}/" if self.page else ""
@@ -91,7 +92,7 @@ class NoticeWords:
         """The reason of a trouble and its time."""
         began = self._when(change.since, now)
         if change.kind == "end":
-            return f"Since {began} it had been said: {change.fault.words}."
+            return f"Before, since {began}: {change.fault.words}"
         detail = change.fault.detail.rstrip(".")
         return f"{detail[:1].upper()}{detail[1:]}. {began}" if detail else began
 
