@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from contextlib import suppress
@@ -21,7 +23,9 @@ from stepvad.site.intake import demo
 from stepvad.site.intake.frame_buffers import NAME
 from tests.fleet.servers import small_disk
 from tests.processes import wait_until_nobody_is_left
+from tests.site.receivers import web_server
 from tests.site.sites import (
+    NO_PAGE,
     PERIOD_S,
     RATE,
     Running,
@@ -99,6 +103,23 @@ def test_a_second_site_on_the_same_data_is_refused(
         site.exclusive_lock(tmp_path),
     ):
         pass
+
+
+def test_a_site_starts_on_a_read_only_disk_and_sends_its_events(tmp_path: Path) -> None:
+    camera = pose_camera("door", busy_person(), tmp_path)
+    with small_disk(1) as disk, web_server() as server:
+        (tmp_path / "site-data").symlink_to(disk.path)
+        subprocess.run(["mount", "-o", "remount,ro", disk.path], check=True)
+        hook = f'[[sinks.webhooks]]\nname = "hook"\nurl = "{server.address}"\n'
+        with Running(write_site(tmp_path, camera, more=hook + NO_PAGE)) as running:
+
+            def told() -> list[tuple[str, bool]]:
+                messages = [json.loads(one.body)["data"] for one in [*server.got]]
+                return [(one["type"], one["stored"]) for one in messages]
+
+            wait_until(lambda: ("end", False) in told(), 60 * SLOWER)
+            assert told()[0] == ("new", False)
+            assert running.stop() == 0, running.log.read_text()
 
 
 GONE_S = float(os.environ.get("STEPVAD_TEST_GONE_S", "3"))

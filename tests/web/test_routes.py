@@ -250,6 +250,15 @@ def test_it_is_ready_when_a_camera_is_online_and_the_store_answers(
     assert client.get("/readyz").status_code == 503
     mill.status.state("yard", "online", "", NOW)
     assert client.get("/readyz").status_code == 200
+    writer = mill.store._database._usable()
+    writer.execute("PRAGMA query_only = ON")
+    mill.store.check()
+    refused = client.get("/readyz")
+    assert refused.status_code == 503
+    assert refused.text == ("events cannot be stored: attempt to write a readonly database\n")
+    writer.execute("PRAGMA query_only = OFF")
+    mill.store.check()
+    assert client.get("/readyz").status_code == 200
 
     def broken(**_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")

@@ -72,6 +72,8 @@ class Notify:
         self._read_plan: NotificationPlan | None = None
         self._backoff = Backoff(FIRST_S, LONGEST_S)
         self._not_before = 0.0
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called between steps that may each take long."""
         self._is_checked = self._is_unsaved = False
         self._messages: dict[str, SinkMessage] = {}
         """The latest message of each event in the plan that this run got."""
@@ -175,6 +177,7 @@ class Notify:
             self._put_off()
             raise DeliveryError(error.problem, hint=error.hint) from None
         self._is_checked = True
+        self.on_progress()
 
     @property
     def _plan(self) -> NotificationPlan:

@@ -304,6 +304,9 @@ class Reconnecting(Protocol):
 class Timed(Protocol):
     """A sink that takes changes down and sends messages of its own when they are due."""
 
+    on_progress: Callable[[], None]
+    """Called between steps that may each take `SEND_S`."""
+
     def send_due(self) -> bool:
         """Send what is due; return whether anything was. Raise `DeliveryError` if it failed."""
         ...
@@ -348,6 +351,8 @@ class SinkDelivery:
         """Back-off for errors of the sink, and for those of the store."""
         self._called = threading.Event()
         self._timed = sink if isinstance(sink, Timed) else None
+        if self._timed is not None:
+            self._timed.on_progress = self.stage.heartbeat.beat
         if isinstance(sink, Reconnecting):
             sink.on_connected = self.wake
 
