@@ -173,7 +173,6 @@ def mill(directory: Path) -> Iterator[tuple[Mill, list[RtspServer]]]:
             for name in site.frames:
                 site.sees(name, 0.0)
             yield site, servers
-            assert running.stop() == 0, running.log.read_text()
     finally:
         for server in servers:
             server.kill()
