@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -568,6 +569,24 @@ def test_a_plan_that_cannot_be_read_now_is_kept_and_its_messages_are_sent_later(
             bench.sink.send_due()
     assert bench.tick(LONGEST_S)
     assert bench.people.got[0].title == "mill: 2 events"
+
+
+def test_people_hear_of_events_although_the_disk_fails_with_the_plan_on_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, plan: NotificationPlan) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    bench.happen(why=None)
+    bench.tick()
+    with unreadable(plan_file(bench.directory, "notify:people")):
+        bench.restart()
+        monkeypatch.setattr("stepvad.site.notify.plan.write_state", fail)
+        unstored = replace(bench_message(bench.happen(1)), stored=False)
+        bench.store._database.trouble = "the disk fails"
+        bench.sink.send("new", unstored)
+        assert bench.sink.send_due()
+    assert [told.title for told in bench.people.got] == ["Yard, gate"]
 
 
 def test_a_plan_of_a_newer_version_is_left_as_it_is(bench: Bench) -> None:

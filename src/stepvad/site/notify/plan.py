@@ -189,6 +189,10 @@ class Notify:
                 self._put_off()
                 raise DeliveryError(error.problem, hint=error.hint) from error
             except OSError as error:
+                if self._events.trouble:  # a disk that fails keeps no alert: all is new
+                    logger.warning("%s: starts afresh: %s", self._file, os_reason(error))
+                    self._read_plan = NotificationPlan()
+                    return self._read_plan
                 self._put_off()
                 raise DeliveryError(
                     f"{self._file}: expected a readable plan, got: {os_reason(error)}",
