@@ -388,6 +388,8 @@ def test_a_sink_that_is_down_gets_what_others_got_from_memory_from_the_disk(
         broken.outbox.delivered(message)
     assert broken.outbox.lag("mqtt") == 0
     assert broken.outbox.lag("file") == 2
+    assert [one.score for one in broken.events(open=True)] == [6.0], "the page shows it"
+    assert broken.events(camera="gate") == broken.events(open=False) == []
     mend(broken)
     while (change := broken.changes.first(0)) is not None:
         broken.change(change.kind, change.record)

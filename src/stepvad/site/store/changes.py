@@ -177,9 +177,9 @@ class ChangeQueue:
         with self._news:
             return [*self._waiting]
 
-    def latest(self, id: str) -> Record | None:
-        """An event as it will be stored; None if no change of it waits."""
-        return next((one.record for one in self.waiting()[::-1] if one.record.id == id), None)
+    def records(self) -> dict[str, Record]:
+        """Events of which a change waits, by id, as they will be stored."""
+        return {one.record.id: one.record for one in self.waiting()}
 
     def try_to_store(self, key: ChangeKey) -> frozenset[str]:
         """Note that a change may be on disk from now on; the sinks that have it already."""

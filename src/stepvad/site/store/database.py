@@ -283,26 +283,21 @@ class Database:
                 with self._begun() as connection:
                     yield connection
             except StoreError as error:
-                self._note(error)
+                self.trouble = error.reason
+                self._refused_at = self._refused_at or time.monotonic()
                 raise
             self.trouble, self._refused_at = "", None
-
-    def _note(self, error: StoreError) -> None:
-        self.trouble = error.reason
-        self._refused_at = self._refused_at or time.monotonic()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Wait for the thread that writes; rebuilding the file may take it minutes."""
         if not self._lock.acquire(timeout=self._busy_s):
-            error = StoreError(
+            raise StoreError(
                 f"{self.path}: expected {self._layout.what} that can be written, got: it is being "
                 "rebuilt",
                 hint="wait until old data is deleted",
                 fault="busy",
             )
-            self._note(error)
-            raise error
         try:
             yield
         finally:

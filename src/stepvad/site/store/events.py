@@ -215,9 +215,9 @@ class Store:
 
     def event(self, id: str) -> Record | None:
         """The event with this id, also while it waits for the disk."""
-        waiting = self.changes.latest(id)
-        if waiting is not None:
-            return waiting
+        waiting = self.changes.records()
+        if id in waiting:
+            return waiting[id]
         with self._database.snapshot() as connection:
             return _find(connection, id)
 
@@ -234,7 +234,8 @@ class Store:
     ) -> list[Record]:
         """Events that start at or after `since` and before `until`, newest first.
 
-        `before_id` is the last event of the previous page.
+        `before_id` is the last event of the previous page. Without it and without a search, events
+        that wait for the disk are among them.
         """
         parts, values = where(camera=camera, before=until, starts_after=since, search=search)
         if open is not None:
@@ -255,7 +256,19 @@ class Store:
                 "ORDER BY start_time DESC, id DESC LIMIT ?",
                 (*values, -1 if limit is None else limit),
             ).fetchall()
-        return [decode(Record, body, "event") for (body,) in rows]
+        found = [decode(Record, body, "event") for (body,) in rows]
+        waiting = self.changes.records() if before_id is None and search == EVERY else {}
+        if not waiting:
+            return found
+        kept = [
+            one
+            for one in ({one.id: one for one in found} | waiting).values()
+            if camera in (None, one.camera)
+            and (since is None or one.start_time >= since)
+            and (until is None or one.start_time < until)
+            and open in (None, one.is_open)
+        ]
+        return sorted(kept, key=lambda one: (one.start_time, one.id), reverse=True)[:limit]
 
     def put_poses(self, id: str, body: bytes) -> bool:
         """Store the poses around an event; False if the event no longer exists."""
