@@ -235,6 +235,7 @@ class Database:
         """True if the last scrub succeeded; if not, traces of deleted rows may be left."""
         self.trouble = ""
         """The reason why the last write failed; empty if it did not."""
+        self.last_trouble = ""
         self._refused_at: float | None = None
         self._is_broken = False
         """True if the last write failed with an error that may require reopening the file."""
@@ -250,11 +251,10 @@ class Database:
         try:
             with self.transaction():
                 pass
-        except StoreError as error:
+        except StoreError:
             self.close()
             if not later:
                 raise
-            self.trouble = error.reason
         except BaseException:
             self.close()
             raise
@@ -283,7 +283,7 @@ class Database:
                 with self._begun() as connection:
                     yield connection
             except StoreError as error:
-                self.trouble = error.reason
+                self.trouble = self.last_trouble = error.reason
                 self._refused_at = self._refused_at or time.monotonic()
                 raise
             self.trouble, self._refused_at = "", None

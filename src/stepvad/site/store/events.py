@@ -106,7 +106,9 @@ class Store:
     @property
     def trouble(self) -> str:
         """The reason why events cannot be stored now; empty if they can."""
-        return self._database.trouble or (SILENT if self.changes.is_overdue else "")
+        if self.changes.is_overdue:  # a damaged page may take other writes
+            return self._database.last_trouble or SILENT
+        return self._database.trouble
 
     def check(self) -> None:
         """Write a little, so that a disk that fails is noticed before an event comes.
