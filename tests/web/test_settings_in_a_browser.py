@@ -190,7 +190,7 @@ def test_a_broken_edit_is_refused_with_the_line(page: Page, mill: Mill) -> None:
     page.fill("[name=hours]", "8 to 18")
     check_refused(page, "Line 10: cameras.hours: expected hours as HH:MM-HH:MM, got '8 to 18'")
     page.fill("[name=hours]", "")
-    page.fill("[name=credentials]", "admin:tops3cret")
+    page.fill("[name=credentials]", "tops3cret")
     check_refused(page, "expected env:NAME or file:PATH, got something else")
     page.locator("#new-zone").click()
     check_refused(page, "zone-1 of gate needs at least 3 corners")

@@ -25,6 +25,8 @@ from stepvad.site.settings.sections import Sinks, SiteSettings
 from tests.site.notify.services import Browser, push_service
 from tests.site.receivers import web_server
 from tests.site.sites import video_camera, write_networks
+from tests.video.servers import CANARY
+from tests.video.tls_servers import recording_server
 from tests.web.sites import BEARER, HERE, Site, browser_of, site
 from tests.web.sites import with_people as with_accounts
 
@@ -176,7 +178,7 @@ def test_what_would_keep_the_site_from_coming_back_is_refused(
     [
         ({"keys": {"rate": -3}}, 9, "cameras.rate: expected greater than 0, got -3"),
         ({"keys": {"hours": ["8-18"]}}, 11, "expected hours as HH:MM-HH:MM, got '8-18'"),
-        ({"keys": {"credentials": "admin:secret"}}, 11, "expected env:NAME or file:PATH"),
+        ({"keys": {"credentials": "secret"}}, 11, "expected env:NAME or file:PATH"),
         ({"keys": {"url": "ftp://a/b"}}, 8, "expected one of rtsp, rtsps"),
         ({"keys": {"colour": "red"}}, 11, "expected a known key, got 'colour'"),
     ],
@@ -361,6 +363,23 @@ def test_a_browser_has_no_secret_sent_to_its_own_host(
     assert f"for {thief.address}, got env:DOOR" in "\n".join(found)
 
 
+def test_a_password_typed_in_a_browser_goes_into_a_private_file(guarded: Editing) -> None:
+    secrets = load(guarded.file).data / "secrets"
+    keys = {"name": "new", "url": "rtsp://127.0.0.1:9/1", "credentials": "admin:typed", "rate": -1}
+    status, told = guarded.edit({"edit": "add camera", "keys": keys})
+    assert (status, [*secrets.iterdir()]) == (422, []), told
+    status, told = guarded.edit({"edit": "add camera", "keys": keys | {"rate": 12.5}})
+    assert status == 200, told
+    (file,) = secrets.iterdir()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("admin:typed\n", 0o600)
+    assert load(guarded.file).camera("new").credentials == f"file:{file}"
+    assert "admin:typed" not in guarded.file.read_text()
+    # from then on it is a secret like the others
+    moved = {"edit": "change camera", "camera": "new", "keys": {"url": "rtsp://127.0.0.2:9/1"}}
+    status, told = guarded.edit(moved)
+    assert (status, "got file:" in told["detail"]["problem"]) == (422, True)
+
+
 @pytest.mark.slow
 def test_a_camera_that_does_not_answer_is_said_without_its_password(guarded: Editing) -> None:
     keys = {"url": "rtsp://127.0.0.1:9/other?session=5", "credentials": "env:DOOR"}
@@ -372,6 +391,13 @@ def test_a_camera_that_does_not_answer_is_said_without_its_password(guarded: Edi
     log = guarded.client.get("/api/audit").json()
     tried = [(one["user"], one["subject"]) for one in log if one["action"] == "tried a camera"]
     assert tried == [("token", "rtsp://127.0.0.1:9")]
+    # a password that was typed goes to the camera and stays nowhere
+    with recording_server() as camera:
+        keys = {"url": f"http://127.0.0.1:{camera.port}/1", "credentials": f"viewer:{CANARY}"}
+        _, told = guarded.post("try-camera", keys=keys)
+    assert camera.got_password
+    assert CANARY not in json.dumps(told)
+    assert [*(load(guarded.file).data / "secrets").iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -380,7 +406,7 @@ def test_a_camera_that_does_not_answer_is_said_without_its_password(guarded: Edi
         ({}, "cameras.url: expected a value, got none"),
         ({"url": "ftp://host/a"}, "expected one of rtsp"),
         ({"url": "rtsp://a:b@host/1"}, "expected an address without credentials"),
-        ({"url": "rtsp://host/1", "credentials": "a:b"}, "expected env:NAME or file:PATH"),
+        ({"url": "rtsp://host/1", "credentials": "a-b"}, "expected env:NAME or file:PATH"),
     ],
 )
 def test_what_the_file_may_not_have_is_not_tried(

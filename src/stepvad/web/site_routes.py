@@ -23,11 +23,11 @@ from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
 from stepvad.site.settings.changes import Changes, Effect
-from stepvad.site.settings.editing import Edit, KeyChanges
+from stepvad.site.settings.editing import AddCamera, ChangeCamera, Edit, KeyChanges
 from stepvad.site.settings.file import SettingsError, parse
 from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEditor, SettingsText
 from stepvad.site.settings.page import concern_of, limits_of
-from stepvad.site.settings.secrets import SecretError, place_of
+from stepvad.site.settings.secrets import SecretError, place_of, typed_passwords
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks import TestResult, find_people, names, send_tests
 from stepvad.web.routes import EventStore, Problem, Strict, user_of
@@ -280,11 +280,15 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
     def edit(asked: SaveEdits, request: Request) -> SavedSettings:
         """Change cameras, zones and sections; everything else in the file stays as it is."""
         known = _needed(editor)
-        # apply the edits to the file's text, then save it as one text
-        with _refusals():
+        cameras = [one.keys for one in asked.edits if isinstance(one, AddCamera | ChangeCamera)]
+        with (
+            _refusals(),
+            typed_passwords(known.running.data, cameras, keep=True) as typed,
+        ):
+            # apply the edits to the file's text, then save it as one text
             text = known.edited(asked.digest, asked.edits)
-        with _refusals(text, request):
-            return _saved(*known.save(asked.digest, text))
+            with _refusals(text, request):
+                return _saved(*known.save(asked.digest, text, typed))
 
     @app.post("/api/settings/effect", tags=["settings"], responses=REFUSALS)
     def effect(asked: SaveEdits | CheckText) -> SettingsEffect:
@@ -316,8 +320,11 @@ def _add_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
     def try_camera(asked: TryCamera, request: Request) -> CameraPicture | CameraProblem:
         """Open a camera and show one frame of it as skeletons; no pixel leaves the machine."""
         known = _needed(editor)
-        with _refusals(request=request):
-            camera = known.tried(asked.keys)
+        with (
+            _refusals(request=request),
+            typed_passwords(known.running.data, [asked.keys], keep=False) as typed,
+        ):
+            camera = known.tried(asked.keys, typed)
             # the audit log names its host, never a password or a path
             is_stream = camera.kind == "stream"
             request.state.audit_subject = place_of(camera.url) if is_stream else camera.kind

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,8 +60,8 @@ class SettingsEditor:
         """Check a text as `stepvad watch --check` does; a line for each check that passes."""
         return self._check(self.validate(text))
 
-    def _check(self, settings: SiteSettings) -> list[str]:
-        check_secrets(settings, self._saved())
+    def _check(self, settings: SiteSettings, typed: Collection[str] = ()) -> list[str]:
+        check_secrets(settings, self._saved(), typed)
         lines, web = [*check(settings)], settings.web
         if web.enabled:
             # the port that the page has now is taken by the page itself
@@ -78,15 +78,17 @@ class SettingsEditor:
         """What it takes to run the site by a text."""
         return compare(self.running, self.validate(text))
 
-    def save(self, digest: str, text: str) -> tuple[SettingsText, Changes]:
-        """Replace the text of the file, then run the site by it."""
+    def save(
+        self, digest: str, text: str, typed: Collection[str] = ()
+    ) -> tuple[SettingsText, Changes]:
+        """Replace the text of the file, then run the site by it; `typed` secrets are new."""
         with self._saving:
             # nothing that the site would refuse at its start is saved
             after, before = self.validate(text), check_unchanged(self.path, digest)
             changes = compare(self.running, after)
             # sinks that stay as they are cost no process that looks at their addresses
             known = {} if changes.restart or "sinks" in changes.live else {"sinks": Sinks()}
-            self._check(after.model_copy(update=known))
+            self._check(after.model_copy(update=known), typed)
             saved = save_settings(self.path, text, digest)
             if saved.digest != digest:
                 logger.warning("%s was changed from the page; %s", self.path, changes.words)
@@ -121,7 +123,7 @@ class SettingsEditor:
         except ConfigError:
             return self.running
 
-    def tried(self, keys: KeyChanges) -> CameraSettings:
+    def tried(self, keys: KeyChanges, typed: Collection[str] = ()) -> CameraSettings:
         """A camera that the file need not have, with secrets that its host gets anyway."""
         # only the keys that say how to reach the camera
         given = {key: keys[key] for key in TRIED_KEYS if keys.get(key) is not None}
@@ -130,7 +132,7 @@ class SettingsEditor:
             wanted = self.validate(edited('model = "unused"\n', [new]))
         except SettingsError as error:
             raise ConfigError(error.what, hint=error.hint) from None
-        check_secrets(wanted, self._saved())
+        check_secrets(wanted, self._saved(), typed)
         return wanted.camera(TRIED)
 
     def try_camera(self, camera: CameraSettings) -> CameraPicture | CameraProblem:

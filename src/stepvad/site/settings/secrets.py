@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from stepvad.errors import ConfigError
+from stepvad.files import is_reference, replacing
+from stepvad.site.settings.editing import KeyChanges
 from stepvad.site.settings.page import BROWSERS
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.video.url import PLACEHOLDER, USUAL_PORTS
+
+DIRECTORY = "secrets"
+"""Directory of the data directory with passwords that were typed on the page."""
 
 
 class SecretUse(NamedTuple):
@@ -21,25 +29,54 @@ class SecretUse(NamedTuple):
     """Scheme, host and port that get it, or its use on the machine."""
 
 
-def check_secrets(wanted: SiteSettings, saved: SiteSettings) -> None:
+def check_secrets(wanted: SiteSettings, saved: SiteSettings, typed: Collection[str] = ()) -> None:
     """Raise unless the saved settings use every secret of the wanted ones for the same host.
 
-    Settings that come from a browser pass here: whoever took over an administrator's session may
-    otherwise have any environment variable and any private file sent to a host of their own.
+    The references in `typed` may go anywhere. Settings that come from a browser pass here: whoever
+    took over an administrator's session may otherwise have any environment variable and any private
+    file sent to a host of their own.
     """
     known = {*secret_uses(saved)}
     for use in secret_uses(wanted):
-        if use not in known:
+        if use not in known and use.reference not in typed:
             raise SecretError(
                 f"expected secrets that the saved settings use for {use.place}, got "
                 f"{use.reference}",
-                hint="write this one into the settings file on the machine itself; the page uses a "
-                "secret only where the file does",
+                hint="type the password itself, or write this one into the settings file on the "
+                "machine itself; the page uses a secret only where the file does",
             )
 
 
 class SecretError(ConfigError):
     """A secret that the browser may not use there."""
+
+
+@contextmanager
+def typed_passwords(
+    data: Path, cameras: Iterable[KeyChanges], *, keep: bool
+) -> Iterator[Collection[str]]:
+    """Put `user:password` as typed for cameras into private files, and references in its place.
+
+    Yields the references. The files go if something fails, or if they are not to be kept.
+    """
+    made: dict[str, Path] = {}
+    for keys in cameras:
+        typed = keys.get("credentials")
+        if not isinstance(typed, str) or ":" not in typed or is_reference(typed):
+            continue
+        path = (data / DIRECTORY / f"camera-{token_hex(6)}.secret").absolute()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(path, ConfigError) as temporary:
+            temporary.write_text(f"{typed}\n", encoding="utf-8")
+        keys["credentials"] = f"file:{path}"
+        made[f"file:{path}"] = path
+    try:
+        yield made
+        if keep:
+            made.clear()
+    finally:
+        for path in made.values():
+            path.unlink(missing_ok=True)
 
 
 def secret_uses(settings: SiteSettings) -> Iterator[SecretUse]:
