@@ -5,6 +5,7 @@ The figures are logged: `pytest -o log_cli=true -o log_cli_level=INFO`.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -19,17 +20,25 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.site.sites import Running, lines, write_networks, write_site
+from stepvad.site.app import Site
+from stepvad.site.settings.changes import compare
+from stepvad.site.settings.file import load
+from tests.site.receivers import web_server
+from tests.site.sites import (
+    Running,
+    busy_person,
+    lines,
+    pose_camera,
+    write_networks,
+    write_site,
+)
 from tests.video.clips import write_video
 from tests.video.servers import CANARY, SLOWER, RtspServer, free_port, has_rtsp_server, wait_until
 from tests.web.sites import TOKEN
 
 logger = logging.getLogger(__name__)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not has_rtsp_server(), reason="needs GStreamer's RTSP server"),
-]
+pytestmark = pytest.mark.slow
 
 CAMERA = """\
 [[cameras]]
@@ -178,6 +187,7 @@ def mill(directory: Path) -> Iterator[tuple[Mill, list[RtspServer]]]:
             server.kill()
 
 
+@pytest.mark.skipif(not has_rtsp_server(), reason="needs GStreamer's RTSP server")
 def test_saved_settings_apply_while_both_cameras_are_watched(tmp_path: Path) -> None:
     """Zones, limits, hours, sinks and an address, one after another, on the page's own route."""
     told = tmp_path / "told.jsonl"
@@ -212,3 +222,29 @@ def test_saved_settings_apply_while_both_cameras_are_watched(tmp_path: Path) -> 
         left, right = ({**one["counts"]} for one in site.get("/api/cameras"))
         assert (left["reconnects"], left["restarts"], right["restarts"]) == (0, 0, 0)
         assert site.running.log.read_text().count("is watching") == 1
+
+
+def test_a_changed_webhook_gets_what_the_former_one_did_not(tmp_path: Path) -> None:
+    camera = pose_camera("door", busy_person(), tmp_path)
+    hook = '[[sinks.webhooks]]\nname = "desk"\nurl = "{}/hook"\n'
+    stop = threading.Event()
+    with web_server() as server:
+        wrong, right, none = (
+            load(write_site(tmp_path, camera, sink))
+            for sink in (hook.format("http://127.0.0.1:9"), hook.format(server.address), "")
+        )
+        site = Site(wrong)
+        running = threading.Thread(target=site.run, args=[stop])
+        running.start()
+        wait_until(lambda: site.store.outbox.lag("webhook:desk") > 0, 60)
+        assert site.apply(right, compare(wrong, right)) == []
+        wait_until(lambda: site.store.outbox.lag("webhook:desk") == 0)
+        told = [json.loads(one.body) for one in server.got]
+        assert told[0]["type"] == "dev.stepvad.event.new"
+        # a sink that is removed gets no more, and is shown no more
+        assert site.apply(none, compare(right, none)) == []
+        assert site.store.sinks == ()
+        assert site.status.snapshot().sinks == ()
+        stop.set()
+        running.join(30)
+    assert len({one["id"] for one in told}) == len(told)

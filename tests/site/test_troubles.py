@@ -132,6 +132,8 @@ def test_a_sink_that_fails_is_told_to_everybody_but_itself(watched: Watched) -> 
     for one in made:
         one.trouble(TroubleChange("begin", fault, 0.0, 0.0))
     assert [len(one._troubles) for one in made] == [0, 1]
+    made[0].take_over(made[1])  # as when its settings are changed
+    assert len(made[0]._troubles) == 1
 
 
 def test_who_hears_of_troubles() -> None:
