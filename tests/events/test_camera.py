@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -319,3 +320,23 @@ def test_another_threshold_counts_at_once_and_an_open_event_goes_on(
     use(5.0)  # a limit that was too low would hold this event open for ever, and no other begins
     assert see(range(30, 90), 4.0)[-1] == "end"
     assert see(range(90, 100), 6.0) == ["new"]
+
+
+def test_frames_that_are_missing_end_no_event_and_seeing_somebody_calm_does(
+    small_model: Detector,
+) -> None:
+    def changes(seen: Sequence[tuple[range, float]]) -> list[str]:
+        live, found = watcher(small_model, 3.0), list[str]()
+        for slots, score in seen:
+            for slot in slots:
+                A, sure = np.full(1, score, np.float32), np.ones(1, np.float32)
+                windows = WindowScores(np.array([1]), np.array([slot]), sure, A[:, None], A)
+                live.looked(slot, windows)
+                found += [kind for kind, _ in live.events.observe(slot, SIZE, (), windows)]
+        return [kind for kind in found if kind != "update"]
+
+    fall, rise = (range(10), 4.0), (range(70, 80), 4.0)
+    assert changes([fall, rise]) == ["new"]
+    assert changes([fall, (range(10, 70), 0.0), rise]) == ["new", "end", "new"]
+    assert changes([fall, (range(500, 510), 4.0)]) == ["new", "end", "new"], "gone for too long"
+    assert changes([fall, (range(60, 70), 0.0), (range(70, 200), 0.0)]) == ["new", "end"]

@@ -210,6 +210,10 @@ class CameraEvents:
             found.append(self._report("update", self.open, slot))
         return found
 
+    def miss(self, seconds: float) -> None:
+        """Note time in which nobody could be judged; it ends no event."""
+        self._detector.miss(seconds)
+
     def is_watched(self, track: int, slot: int) -> bool:
         """True if a person could raise an event in a slot: by the hours, and where they stand."""
         profile, wall = self.profile, self.wall(slot)

@@ -24,6 +24,8 @@ SLACK_S = 1e-6
 """Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
 """No window arrives later than this after its last frame."""
+MOST_BLIND_S = 10.0
+"""Most time without frames that an event outlasts."""
 LATEST_S = 1e12
 """Upper bound for times in untrusted data, by any clock."""
 Time = Annotated[float, Meta(ge=-LATEST_S, le=LATEST_S)]
@@ -132,6 +134,8 @@ class EventDetector:
         self._alarmed: dict[int, Event] = {}
         """Candidate event of each person who passed the threshold and is not calm again."""
         self._open: Event | None = None
+        self._blind_s = 0.0
+        """Time since the latest high score of the open event in which nobody could be judged."""
 
     @property
     def is_idle(self) -> bool:
@@ -156,6 +160,11 @@ class EventDetector:
     def peaks(self) -> list[Event]:
         """Events whose peak may become that of a later event, besides future scores."""
         return [*self._alarmed.values(), *([] if self._open is None else [self._open])]
+
+    def miss(self, seconds: float) -> None:
+        """Note time in which nobody could be judged; it is no silence that ends an event."""
+        if self._open is not None:
+            self._blind_s = min(self._blind_s + seconds, MOST_BLIND_S)
 
     def update(self, now_s: float, windows: WindowScores, fps: float) -> list[Change]:
         """Process the scores of one frame and return the changes, including events that ended.
@@ -206,12 +215,15 @@ class EventDetector:
 
     def insert(self, event: Event) -> Event:
         """Open an event, or join it to the open one; return the open one."""
-        self._open = event if self._open is None else self._open.joined(event)
+        before = self._open
+        self._open = event if before is None else before.joined(event)
+        if before is None or self._open.last_s > before.last_s:
+            self._blind_s = 0.0
         return self._open
 
     def _pass_time(self, now_s: float) -> Iterator[Change]:
         """End the open event if it has been silent for long enough."""
-        if self._open is not None and self._is_past(self._open, now_s):
+        if self._open is not None and self._is_past(self._open, now_s - self._blind_s):
             yield from self.finish()
 
     def finish(self) -> Iterator[Change]:

@@ -121,6 +121,10 @@ class Watcher(CameraPeople):
     def looked(self, slot: int, windows: WindowScores) -> NDArray[np.float32]:
         """Note a frame; the share of each window's slots that had one, `(n,)`."""
         span = self.stream.span
+        # a hole in the frames: nobody is judged in it, nor until a window is full again
+        hole = slot - self._slots[-1] if self._slots else 0
+        if hole > span:
+            self.events.miss((hole + span) / self.profile.rate)
         self._slots.append(slot)
         while self._slots[0] <= slot - 3 * span:  # windows of a gap arrive a window later
             self._slots.popleft()
