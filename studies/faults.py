@@ -57,7 +57,6 @@ class Row:
     """What a fault did."""
 
     name: str
-    group: str
     words: str
     seconds: float
     told: list[tuple[float, str]]
@@ -68,13 +67,13 @@ class Row:
     remarks: list[str]
 
     is_excused: bool
-    """Whether the row says why alerts are late."""
+    """Whether the row says why alerts are late or doubled."""
 
     @property
     def is_good(self) -> bool:
         found = self.verdict
-        is_late = found.late > 0 and not self.is_excused
-        return not (found.lost or found.doubled or found.missed or is_late)
+        is_bad = (found.late > 0 or found.doubled > 0) and not self.is_excused
+        return not (found.lost or found.missed or is_bad)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -151,7 +150,7 @@ def play(
     site = Site(directory, stopping)
     with site.run(stream):
         if not all_heard(site, 0.0, START_S):
-            raise RuntimeError(f"the site does not alert:\n{_log(site)[-2000:]}")
+            raise RuntimeError(f"the site does not alert:\n{site.running.log.read_text()[-2000:]}")
         since = time.time()
         undone = broken(site, fault, seconds or fault.seconds)
         if not all_heard(site, undone, BACK_S):
@@ -165,7 +164,7 @@ def play(
         (directory / "heard.json").write_text(
             json.dumps(
                 {
-                    "since": since, "undone": undone, "ready": [asdict(one) for one in site.ready],
+                    "since": since, "undone": undone, "ready": site.ready,
                     "events": [asdict(one) for one in site.messages.events],
                     "mails": [asdict(one) for one in site.messages.mails],
                     "unseen": [asdict(one) for one in site.unseen],
@@ -230,10 +229,10 @@ def _row(fault: Fault, site: Site, since: float, undone: float, until: float) ->
         if not mail.is_alert and mail.at > since
     ]
     blind = [min(gap.until, until) - gap.since for gap in site.unseen]
-    ready = [(one.at - since, one.status, one.words) for one in site.ready if one.at > since]
+    ready = [(at - since, *what) for at, *what in site.ready if at > since]
     remarks = [*([fault.why] if fault.why else []), *site.remarks]
     return Row(
-        fault.name, fault.group, fault.words, undone - since, told, verdict,
+        fault.name, fault.words, undone - since, told, verdict,
         max(blind, default=0.0), ready, remarks, bool(fault.why),
     )  # fmt: skip
 
@@ -297,10 +296,6 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _log(site: Site) -> str:
-    return site.running.log.read_text()
 
 
 def _keep(directory: Path, to: Path) -> None:

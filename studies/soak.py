@@ -32,15 +32,13 @@ from studies.fault_parts.truth import anomalies, judge
 from studies.faults import BACK_S, START_S, all_heard, broken
 
 FAULT_S = 20.0
-ONE_WAY = ("corrupt", "removed")
-"""Faults that a person must repair."""
+ONE_WAY = ("corrupt", "removed")  # a person must repair them
 SAMPLE_S = 30.0
 AGES_S = (60.0, 150.0, 300.0, 600.0, 1200.0)
 """A site that is younger still fills its buffers; samples are compared by age."""
 MOST = {"megabytes": 15.0, "threads": 3.0, "handles": 8.0}
 """By how much the last part may be above the first, beside a tenth of the memory."""
-MOST_REPEATS = 20
-"""How often a line may be logged in a minute."""
+MOST_REPEATS = 20  # of a line in a minute
 NUMBER = re.compile(r"[0-9a-f]{12}(?:-\d+)+|\d+(?:\.\d+)?")
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d")
 

@@ -23,6 +23,9 @@ from tests.site.receivers import Broker
 from tests.video.servers import free_port
 
 SINKS = ("webhook", "mqtt", "mail", "file")
+SEVERAL = re.compile(r": \d+ events\b")
+WORDLESS = re.compile(r"moving unusually(\.|$)")
+"""A first message that the words of its event still follow."""
 CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
 
 
@@ -53,7 +56,7 @@ class Mail:
     @property
     def is_alert(self) -> bool:
         """Whether it is about events, not about the site."""
-        return "#event" in self.body
+        return not self.subject.startswith("test: ") or bool(SEVERAL.search(self.subject))
 
     @property
     def says(self) -> str:
@@ -63,13 +66,14 @@ class Mail:
         lines = [line.partition(". ")[0] for line in self.body.splitlines() if ". " in line]
         return ", ".join(lines) if several else said
 
-    def mentions(self) -> Iterator[tuple[str, float]]:
-        """Cameras, and the seconds of the day of their events."""
+    def mentions(self) -> Iterator[tuple[str, float, bool]]:
+        """Cameras, the seconds of the day of their events, and whether it has their words."""
         for line in self.body.splitlines():
             if found := CLOCK.search(line):
                 rest = line[found.end() :].strip() or self.subject
                 hours, minutes, seconds = map(int, found.groups())
-                yield re.split(r"\W", rest)[0].lower(), 3600.0 * hours + 60 * minutes + seconds
+                second = 3600.0 * hours + 60 * minutes + seconds
+                yield re.split(r"\W", rest)[0].lower(), second, not WORDLESS.search(line)
 
     def counts(self) -> dict[str, int]:
         """Events by camera of a message that lists the latest of them only."""

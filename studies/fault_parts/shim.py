@@ -80,8 +80,6 @@ static int fails(int file) {
 FAIL(ssize_t, write, (int file, const void *b, size_t n), (file, b, n))
 FAIL(ssize_t, pwrite, (int file, const void *b, size_t n, off_t at), (file, b, n, at))
 FAIL(ssize_t, pwrite64, (int file, const void *b, size_t n, off64_t at), (file, b, n, at))
-FAIL(int, ftruncate, (int file, off_t n), (file, n))
-FAIL(int, ftruncate64, (int file, off64_t n), (file, n))
 FAIL(int, fsync, (int file), (file))
 FAIL(int, fdatasync, (int file), (file))
 """

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,15 +39,6 @@ class StoppedError(Exception):
     """The run is to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """One answer of /readyz; status 0 is none."""
-
-    at: float
-    status: int
-    words: str
-
-
 @dataclass
 class Unseen:
     """A time in which nothing of a camera could be seen."""
@@ -57,7 +47,7 @@ class Unseen:
     since: float
     until: float = float("inf")
     is_cut: bool = False
-    """Whether the connection ends with it: the next one ends this time."""
+    """Whether the connection ends with it; the next one ends this time."""
 
 
 @dataclass
@@ -67,7 +57,8 @@ class Site:
     directory: Path
     stopping: threading.Event
     messages: Messages = field(default_factory=Messages)
-    ready: list[Ready] = field(default_factory=list)
+    ready: list[tuple[float, int, str]] = field(default_factory=list)
+    """Answers of /readyz: time, status and words; status 0 is none."""
     unseen: list[Unseen] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """What a fault noticed beside the messages."""
@@ -160,7 +151,7 @@ class Site:
             status, words = self.get("/readyz", timeout_s=2)
             if over.is_set():
                 return
-            self.ready.append(Ready(time.time(), status, words.strip()))
+            self.ready.append((time.time(), status, words.strip()))
 
     def get(self, path: str, *, timeout_s: float = 10.0) -> tuple[int, str]:
         """Ask the page with the token; 0 is no answer."""
@@ -217,17 +208,12 @@ class Site:
 
     def scored(self, camera: str) -> int | None:
         """How many frames of a camera were scored; None if nobody answers."""
-        view = self.json(f"/api/cameras/{camera}")
-        return None if view is None else int(view["counts"]["scored"])
+        status, words = self.get(f"/api/cameras/{camera}")
+        return int(json.loads(words)["counts"]["scored"]) if status == 200 else None
 
     def is_replaced(self, name: str, pid: int) -> bool:
         """Whether another process has this name now."""
         return self.running.processes().get(name, pid) != pid
-
-    def json(self, path: str) -> Any:
-        """What the page answers."""
-        status, words = self.get(path)
-        return json.loads(words) if status == 200 else None
 
 
 def unit() -> Unit:

@@ -115,11 +115,11 @@ def _hear_mails(some: Sequence[Anomaly], messages: Messages) -> None:
         if not mail.is_alert:
             continue
         named: Counter[str] = Counter()
-        for camera, second in mail.mentions():
+        for camera, second, has_words in mail.mentions():
             named[camera] += 1
             if anomaly := _nearest(some, camera, second):
                 anomaly.heard.setdefault("mail", mail.at)
-                anomaly.mails += "Nobody has looked" not in mail.body
+                anomaly.mails += has_words and "Nobody has looked" not in mail.body
         # a message on many events lists the latest: the others are the oldest that waited
         for camera, n in mail.counts().items():
             waited = [
@@ -129,7 +129,6 @@ def _hear_mails(some: Sequence[Anomaly], messages: Messages) -> None:
             ]
             for anomaly in waited[: max(n - named[camera], 0)]:
                 anomaly.heard["mail"] = mail.at
-                anomaly.mails += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ GATHER_S = 5.0
 MOST_TROUBLES = 50
 """Troubles that wait for a service that is down; beyond it the oldest are forgotten."""
 
-FIRST_S, LONGEST_S = 2.0, 300.0
+FIRST_S, LONGEST_S = 2.0, 30.0
 """Shortest and longest delay before a failed message is sent again."""
 
 

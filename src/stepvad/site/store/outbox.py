@@ -278,8 +278,9 @@ class Outbox:
 
 
 logger = logging.getLogger(__name__)
-FIRST_S = 0.5
-LONGEST_S = 60.0
+FIRST_S, LONGEST_S = 0.5, 10.0
+ASKED_S = 60.0
+"""Longest delay that a sink may ask for."""
 IDLE_S = 5.0
 """Polling interval for messages added without a notification."""
 TICK_S = 1.0
@@ -443,7 +444,7 @@ class SinkDelivery:
 
     def _put_off(self, message: OutboxMessage, words: str, after_s: float) -> None:
         self._retries.failures = max(self._retries.failures, message.tries)
-        delay_s = self._retries.next_s(at_least_s=after_s)
+        delay_s = max(self._retries.next_s(), min(after_s, ASKED_S))
         self._fail(words)
         self._outbox.failed(message, words, self._outbox.now() + delay_s)
         ends = time.monotonic() + delay_s
