@@ -399,3 +399,33 @@ def test_only_a_number_above_ours_is_a_newer_version() -> None:
         with pytest.raises(DataError) as error:
             check_version("thing", version, 2)
         assert type(error.value) is DataError
+
+
+TOGETHER = """
+import os, sys, threading
+from stepvad.codec import decode, encode
+from stepvad.events.record import SinkMessage, message
+from tests.site.records import record
+
+data = encode(message("new", None, record()))
+
+def first(start):
+    start.wait()
+    decode(SinkMessage, data, "message")
+
+sys.setswitchinterval(1e-6)
+for _ in range(12):
+    if os.fork() == 0:
+        start = threading.Barrier(6)
+        threads = [threading.Thread(target=first, args=[start]) for _ in range(6)]
+        for one in threads: one.start()
+        for one in threads: one.join()
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit("crashed")
+"""
+
+
+def test_threads_that_decode_a_type_for_the_first_time_together_crash_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from types import UnionType
@@ -41,6 +42,10 @@ NEWER = "install the version of stepvad that wrote it, or a newer one"
 Value = TypeVar("Value")
 
 
+_learned: set[object] = set()
+_learning = threading.Lock()
+
+
 class NewerVersionError(DataError):
     """Data that a newer version of stepvad wrote: nothing is wrong with it."""
 
@@ -62,12 +67,25 @@ def _array(value: Any) -> Any:
     return value.tolist()
 
 
+def _learn(kind: object) -> None:
+    """Have msgspec learn a type, by one thread alone.
+
+    It stores what it knows of a dataclass before it is complete; a second thread that meets that
+    crashes the process.
+    """
+    if kind not in _learned:
+        with _learning:
+            msgspec.json.Decoder(kind)
+            _learned.add(kind)
+
+
 def decode(kind: type[Value], data: bytes | bytearray | str, what: str) -> Value:
     """Decode JSON into a dataclass and check it; unknown fields are ignored.
 
     Raise a `DataError` that says `what` it should be and which field is not as expected, or a
     `NewerVersionError`.
     """
+    _learn(kind)
     try:
         return msgspec.json.decode(data, type=kind)
     except (ValueError, OverflowError, RecursionError):
@@ -80,6 +98,7 @@ def decode(kind: type[Value], data: bytes | bytearray | str, what: str) -> Value
 
 def from_plain(kind: type[Value], value: object, what: str) -> Value:
     """Make a dataclass of decoded values; check it and raise as `decode` does."""
+    _learn(kind)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
