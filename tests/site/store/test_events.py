@@ -89,15 +89,17 @@ def test_versions_rise_after_a_restart_and_with_a_clock_set_back(tmp_path: Path)
         seen += numbers
         store.close()
     assert seen == sorted({*seen})
-    assert seen[-2:] == [8_000_000, 8_000_001]
+    assert seen[-2:] == [8_000_001, 8_000_002]
 
 
 def test_an_event_that_a_crash_cut_off_has_a_version_above_its_last(tmp_path: Path) -> None:
     store = Store(tmp_path / "events.db", ("mqtt",), clock=lambda: 10.0)
     store.change("new", record(version=77_000))
-    (ended,) = store.end_interrupted(10.0)
-    assert ended.version > 77_000
+    assert store.end_interrupted(10.0) == [], "it goes on in this run"
     store.close()
+    with closing(Store(tmp_path / "events.db", ("mqtt",), clock=lambda: 10.0)) as store:
+        (ended,) = store.end_interrupted(10.0)
+        assert ended.version > 77_000
 
 
 def test_another_event_with_an_id_in_use_is_an_error(store: Store) -> None:
