@@ -15,7 +15,16 @@ from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.site.accounts import Accounts, Passwords
-from stepvad.web.identity import MOST_WRONG_EACH, Attempts, Background, Token
+from stepvad.web.identity import (
+    FIRST_WAIT_S,
+    FREE,
+    FREE_ADDRESS,
+    Attempt,
+    Background,
+    Guesses,
+    _client,
+)
+from tests.fleet.servers import small_disk
 from tests.web.sites import (
     BEARER,
     HASH,
@@ -300,40 +309,108 @@ def test_a_valid_link_works_while_others_guess(app: FastAPI, accounts: Accounts)
     assert client.post("/first", data=chosen).status_code == 303
 
 
-def test_guessing_a_password_locks_out_the_guesser_alone(app: FastAPI) -> None:
-    guesser = visitor(app, "10.2.0.1")
-    said = [log_in(guesser, "lena", "guess") for _ in range(MOST_WRONG_EACH + 2)]
-    assert said == [401] * MOST_WRONG_EACH + [429] * 2
-    assert log_in(guesser, "lena") == 429  # or guessing would go on
-    assert log_in(visitor(app, "10.3.0.1"), "lena") == 303
+class Clock:
+    now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_many_guesses_at_once_are_no_way_around_the_limit() -> None:
-    attempts, compared = Attempts(Token(TOKEN)), 0
-
-    async def wrong() -> bool:
-        nonlocal compared
-        compared += 1
-        await asyncio.sleep(0.01)
-        return False
-
-    async def guess() -> None:
-        await asyncio.gather(*(attempts.check_password("10.0.0.1", wrong()) for _ in range(100)))
-
-    asyncio.run(guess())
-    assert compared == MOST_WRONG_EACH
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of guesses; only the test moves it."""
+    clock = Clock()
+    monkeypatch.setattr(Guesses.__init__, "__defaults__", (clock,))
+    return clock
 
 
-def test_a_right_password_does_not_count() -> None:
-    attempts = Attempts(Token(TOKEN))
+def guess(app: FastAPI, address: str, times: int, name: str = "lena") -> list[int]:
+    return [log_in(visitor(app, address), name, "guess") for _ in range(times)]
 
-    async def right() -> bool:
-        return True
+
+def test_guesses_wait_ever_longer_and_nobody_else_does(clock: Clock, app: FastAPI) -> None:
+    for n in range(4):
+        assert guess(app, f"10.2.{n}.1", FREE + 1) == [401] * FREE + [429]
+    assert log_in(visitor(app, "10.3.0.1"), "lena") == 303  # from a new address
+    assert log_in(visitor(app, "10.2.0.1"), "ada") == 303  # another account from theirs
+    assert log_in(visitor(app, "10.2.0.1"), "lena") == 429  # or guessing would go on
+    for wait_s in (FIRST_WAIT_S, 2 * FIRST_WAIT_S, 4 * FIRST_WAIT_S):
+        clock.now += wait_s - 1
+        assert guess(app, "10.2.0.1", 1) == [429]
+        clock.now += 1
+        assert guess(app, "10.2.0.1", 1) == [401]
+    clock.now -= 86400  # a clock that is set back locks nobody out
+    assert log_in(visitor(app, "10.2.0.1"), "lena") == 303
+    assert guess(app, "10.2.0.1", FREE + 1) == [401] * FREE + [429]
+
+
+def test_guesses_survive_a_restart(
+    clock: Clock, app: FastAPI, mill: Site, accounts: Accounts
+) -> None:
+    guess(app, "10.2.0.1", FREE)
+    again = mill.app(accounts=accounts)
+    assert guess(again, "10.2.0.1", 1) == [429]
+    assert log_in(visitor(again, "10.3.0.1"), "lena") == 303
+    assert "lena" not in (accounts.fact("guesses") or "lena")
+
+
+def test_a_disk_that_cannot_be_written_keeps_nobody_out(clock: Clock, mill: Site) -> None:
+    with small_disk(8) as disk, closing(Accounts(disk.path / "accounts.db")) as accounts:
+        app = mill.app(accounts=with_people(accounts), session_file=disk.path / "sessions")
+        disk.fill()
+        assert guess(app, "10.2.0.1", FREE + 1) == [401] * FREE + [429]
+        assert browser_of(app, "lena", "10.3.0.1").get("/api/me").json()["name"] == "lena"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("somewhere", "elsewhere", False),
+    ],
+)
+def test_a_client_is_an_address_or_a_network(first: str, second: str, is_same: bool) -> None:
+    assert (_client(first) == _client(second)) == is_same
+
+
+async def said(is_right: bool) -> bool:
+    await asyncio.sleep(0.01)
+    return is_right
+
+
+def test_many_guesses_at_once_are_no_way_around_the_limit(accounts: Accounts) -> None:
+    guesses = Guesses(accounts, Background("test"), b"key")
+
+    async def guess() -> list[Attempt]:
+        tries = (guesses.check("lena", "10.0.0.1", said(False)) for _ in range(100))
+        return await asyncio.gather(*tries)
+
+    assert [one.wait_s > 0 for one in asyncio.run(guess())].count(False) == FREE
+
+
+def test_an_address_that_tries_many_accounts_waits_for_all(accounts: Accounts) -> None:
+    guesses = Guesses(accounts, Background("test"), b"key")
+
+    async def guess() -> list[bool]:
+        for n in range(FREE_ADDRESS):
+            assert not (await guesses.check(f"name{n}", "10.0.0.1", said(False))).wait_s
+        tries = [guesses.check("lena", address, said(True)) for address in ("10.0.0.1", "10.0.0.2")]
+        return [(await one).right for one in tries]
+
+    assert asyncio.run(guess()) == [False, True]
+
+
+def test_a_right_password_does_not_count(accounts: Accounts) -> None:
+    guesses = Guesses(accounts, Background("test"), b"key")
 
     async def log_in_often() -> list[bool]:
         return [
-            (await attempts.check_password("10.0.0.1", right())).right
-            for _ in range(3 * MOST_WRONG_EACH)
+            (await guesses.check("lena", "10.0.0.1", said(True))).right
+            for _ in range(2 * FREE_ADDRESS)
         ]
 
     assert all(asyncio.run(log_in_often()))

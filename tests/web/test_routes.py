@@ -372,3 +372,29 @@ def test_joints_that_were_not_found_are_not_drawn() -> None:
     joints = whole_pixels([pose])
     assert joints[0, 2].tolist() == [8, 8]
     assert (joints[0, 3] == UNSEEN).all()
+
+
+def test_a_search_that_takes_too_long_says_how_to_narrow_it(
+    mill: Site, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happen(mill, 1)
+    monkeypatch.setattr("stepvad.web.routes.SEARCH_S", 0)
+    monkeypatch.setattr("stepvad.site.store.database.PROGRESS_STEPS", 1)
+    answer = client.get("/api/events?words=arm")
+    assert answer.status_code == 422
+    assert "narrow it: by a camera, by time, or by fewer words" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e400", "9" * 5000, '"\\ud800"'])
+def test_numbers_that_json_cannot_write_are_refused_in_words(
+    client: TestClient, value: str
+) -> None:
+    for method, path, body in (
+        ("POST", "/api/undelivered/resend", '{"ids": [%s]}'),
+        ("PUT", "/api/settings", '{"digest": "", "text": %s}'),
+        ("POST", "/api/users", '{"name": %s, "role": "look"}'),
+    ):
+        headers = {"Content-Type": "application/json"}
+        answer = client.request(method, path, content=body % value, headers=headers)
+        assert answer.status_code in (400, 422), (path, value)
+        assert answer.json()["detail"]

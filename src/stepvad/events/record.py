@@ -204,6 +204,8 @@ class Search:
     min_times: float | None = None
     """Lowest top score in multiples of the threshold."""
     review: ReviewState | None = None
+    within_s: float = math.inf
+    """Longest time that a site searches."""
 
     @property
     def terms(self) -> list[str] | None:

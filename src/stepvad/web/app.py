@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import socket
@@ -14,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -25,7 +27,7 @@ from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Health, Page, Repeats, Supervisor
-from stepvad.site.store.database import StoreError
+from stepvad.site.store.database import SlowQueryError, StoreError
 from stepvad.web import metrics, site_routes
 from stepvad.web.guard import AuditTrail, Guard, Rules
 from stepvad.web.identity import Identities, SignOn
@@ -171,7 +173,19 @@ def add_error_answers(app: FastAPI, errors: FailureLog) -> None:
         errors.log(f"{_name(request)} failed", error)
         return JSONResponse({"detail": "this page may not do that"}, 403)
 
+    async def too_slow(request: Request | WebSocket, error: Exception) -> Response:
+        """422: another search may be faster."""
+        return JSONResponse({"detail": str(error)}, 422)
+
+    async def invalid(request: Request | WebSocket, error: Exception) -> Response:
+        """422: where and why; the value is not repeated, as JSON has none for NaN and the like."""
+        found = error.errors() if isinstance(error, RequestValidationError) else []
+        problems = [{key: one[key] for key in ("loc", "msg", "type")} for one in found]
+        return Response(json.dumps({"detail": problems}), 422, media_type="application/json")
+
+    app.add_exception_handler(RequestValidationError, invalid)
     # the most special class wins: ConfigError is a StepvadError
+    app.add_exception_handler(SlowQueryError, too_slow)
     for kind in (sqlite3.Error, StepvadError):
         app.add_exception_handler(kind, unavailable)
     app.add_exception_handler(ConfigError, forbidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import math
@@ -52,9 +53,21 @@ HEADERS = {
 
 RouteKey = tuple[str, str]
 
+MOST_EACH, MOST_AT_ONCE = 2, 4
+"""Maximum number of requests in progress, of one user and in all."""
+WAIT_S = 10.0
+"""How long a request waits for its turn."""
+REST = 4.0
+"""Seconds that a user's requests rest for each second of work, after the first few seconds."""
+BURST_S, MOST_WORK_S = 2.0, 3.0
+"""Seconds of work without rest; what counts of one request, which may have waited for a disk."""
+BUSY = "You ask for more than this site can answer beside its cameras. Wait a little.\n"
+OPERATIONS = frozenset({"/readyz", "/metrics"})
+
 LOOK_S = 600.0
 """A look that is repeated before this time has passed is the same look."""
 MOST_LOOKS = 4096
+MOST_USERS = 4096
 
 
 class Guard:
@@ -77,7 +90,7 @@ class Guard:
         """Accept as hosts: names of the machine, IP addresses and the `public_url`."""
         self.app = app
         self.identities, self.rules, self.trail = identities, rules, trail
-        self.origin, self._lines = public_url, Repeats()
+        self.origin, self._lines, self.turns = public_url, Repeats(), Turns()
         machine, public = socket.gethostname(), urlsplit(public_url or "").hostname or ""
         names = ("localhost", host, machine, f"{machine.partition('.')[0]}.local", public)
         self.names = frozenset(name.lower().rstrip(".") for name in names if name)
@@ -107,12 +120,21 @@ class Guard:
         protected, statuses = _with_headers(send)
         if refusal is None:
             refusal, receive = await _whole_body(Headers(scope=scope), receive)
-        if refusal is None:
-            await self.app(scope, receive, protected)
-            if statuses and (statuses[0] < 400 or "audit_refused" in scope.get("state", {})):
-                await self._audit(scope, rule, child)
-        else:
+        turn = None
+        if refusal is None and rule.needs in ("look", "judge"):
+            turn = await self.turns.take(_worker(scope))
+            refusal = None if turn else PlainTextResponse(BUSY, 429, retry_after(WAIT_S))
+        if refusal is not None:
             await refusal(scope, receive, protected)
+            return
+        ended = turn or (lambda: None)
+        try:
+            # a client that reads its answer slowly keeps nobody waiting
+            await self.app(scope, receive, _first(ended, protected))
+        finally:
+            ended()
+        if statuses and (statuses[0] < 400 or "audit_refused" in scope.get("state", {})):
+            await self._audit(scope, rule, child)
 
     async def _audit(self, scope: Scope, rule: Rule, child: Scope) -> None:
         """Write a request into the audit log, if its route asks for it."""
@@ -133,8 +155,8 @@ class Guard:
         hosts = headers.getlist("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         # a client with the token is not a page led here by DNS rebinding
-        bearer = self.identities.bearer(scope, headers)
-        if name is None or not (bearer.right or self._is_here(name)):
+        is_program = self.identities.is_bearer(scope, headers)
+        if name is None or not (is_program or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
         # a page of another origin may read, as far as browsers let it, but change nothing
         method = scope.get("method", "WEBSOCKET")
@@ -144,7 +166,7 @@ class Guard:
             return PlainTextResponse("asked for by another page\n", 403)
         if rule.needs == "nobody":
             return None
-        if bearer.right:
+        if is_program:
             return await self._admit(scope, rule.needs, Identity(TOKEN_USER, "token"))
         identity = await self.identities.find_browser(scope, headers)
         if identity is not None:
@@ -152,8 +174,6 @@ class Guard:
             if method not in SAFE and origin is None:
                 return PlainTextResponse("expected an Origin\n", 403)
             return await self._admit(scope, rule.needs, identity)
-        if bearer.wait_s > 0:
-            return PlainTextResponse("too many wrong tokens\n", 429, retry_after(bearer.wait_s))
         return _unknown(method, scope)
 
     async def _admit(self, scope: Scope, needs: Role, identity: Identity) -> Response | None:
@@ -184,6 +204,67 @@ class Guard:
         if scheme in ("http", "ws") and own[0] != own[1]:
             own.append(f"http://{host.lower()}")
         return origin.lower() in own
+
+
+class Turns:
+    """Gives turns to requests: few are in progress at once, and who works much rests longer.
+
+    The page shares a process with the cameras: whoever asks without pause must not slow them.
+    For use in one event loop.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._all = clock, asyncio.Semaphore(MOST_AT_ONCE)
+        self._rests: OrderedDict[str, float] = OrderedDict()
+        """Until when each user rests; before now by what may be worked without rest."""
+        self._site_rests = -math.inf
+        self._slots: dict[str, asyncio.Semaphore] = {}
+
+    async def take(self, user: str) -> Callable[[], None] | None:
+        """Wait for a turn; what ends it, or None if it does not come soon."""
+        slots = self._slots.setdefault(user, asyncio.Semaphore(MOST_EACH))
+        taken = []
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await slots.acquire()
+                taken.append(slots)
+                # the rest of one user is nobody else's
+                await asyncio.sleep(max(self._rests.get(user, 0.0) - self._clock(), 0))
+                await self._all.acquire()
+                taken.append(self._all)
+        except BaseException as error:
+            for one in taken:
+                one.release()
+            if isinstance(error, TimeoutError):
+                return None
+            raise
+        began = self._clock()
+
+        def end() -> None:
+            while taken:
+                taken.pop().release()
+                if not taken:
+                    self._rest(user, self._clock() - began)
+
+        return end
+
+    def _rest(self, user: str, worked_s: float) -> None:
+        """Let a user rest for what was worked."""
+        now = self._clock()
+        worked_s, idle = min(worked_s, MOST_WORK_S), now - REST * BURST_S
+        until = max(self._rests.pop(user, idle), idle) + REST * worked_s
+        self._site_rests = max(self._site_rests, idle) + REST * worked_s
+        # several who keep the site busy are allowed less together than one alone; a short request
+        # of somebody else is not counted so
+        if self._site_rests > now and until > idle + REST * BURST_S / 5:
+            others = sum(until > idle for until in self._rests.values())
+            until += REST * worked_s * ((1 + others) ** 2 - 1)
+        self._rests[user] = until
+        # forget the user who has asked for nothing for the longest time
+        if len(self._rests) > MOST_USERS:
+            forgotten, _ = self._rests.popitem(last=False)
+            if not self._slots[forgotten].locked():
+                del self._slots[forgotten]
 
 
 class Rules:
@@ -325,6 +406,24 @@ RULES: dict[RouteKey, Rule] = {
 }
 UNKNOWN = Rule("administer")
 """For a path or method that no route has."""
+
+
+def _worker(scope: Scope) -> str:
+    """Whose turn a request takes: of a user, or of a program's address; checks have their own."""
+    identity: Identity = scope["state"]["identity"]
+    name = address_of(scope) if identity.known_by == "token" else identity.user.name
+    lane = "checks" if scope["path"] in OPERATIONS else identity.known_by
+    return f"{lane} {name}"
+
+
+def _first(ended: Callable[[], None], send: Send) -> Send:
+    """A `send` that ends the turn of a request as soon as its answer begins."""
+
+    async def sending(message: Message) -> None:
+        ended()
+        await send(message)
+
+    return sending
 
 
 def keys_of(route: BaseRoute) -> Iterator[RouteKey]:

@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import json
 import logging
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, ParamSpec, TypeVar
@@ -36,16 +37,22 @@ Result = TypeVar("Result")
 THREADS = 2
 """Password hashing takes 64 MiB and a core in each."""
 
-WINDOW_S = 60.0
-MOST_WRONG_EACH = 10
-"""Maximum wrong tokens and passwords per minute from one address; it locks out no other."""
+FREE, FREE_ADDRESS = 5, 30
+"""Wrong passwords of one account, and of all, that one address may try without waiting."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 30.0, 3600.0
+"""The wait after that doubles with each wrong one."""
+FORGET_S = 6 * 3600.0
+"""Wrong ones are forgotten when none has followed for this time."""
+MOST_GUESSERS = 2000
+GUESSES = "guesses"
+"""Their fact in the accounts."""
 SHORTEST_TOKEN = 16
 
 SESSION_S = 30 * 86400.0
 """How long a browser stays logged in."""
-MOST_SESSIONS = 256
-"""Maximum number of sessions; a new one evicts the oldest."""
-MAX_FILE = 128 * 1024
+MOST_EACH, MOST_SESSIONS = 20, 1000
+"""Maximum number of sessions, of one user and in all; a new one ends the oldest."""
+MAX_FILE = 512 * 1024
 
 STATE = "proxy_user"
 """Where the guard finds the user in a request's state; no header can write there."""
@@ -69,15 +76,22 @@ class Identities:
     ) -> None:
         known = Token(token)
         self.accounts, self.cookie, self._web = accounts, known.cookie_name, web
-        self.attempts, self.background = Attempts(known), Background("accounts")
+        self.background, self._token, self._lines = Background("accounts"), known, Repeats()
+        self.guesses = Guesses(accounts, self.background, known.key)
         self.sessions = Sessions(token, session_file, longest_s=86400 * web.login_days)
 
-    def bearer(self, scope: Scope, headers: Headers) -> Attempt:
-        """The outcome of the token that a program sends, if it sends one."""
+    def is_token(self, given: str, scope: Scope) -> bool:
+        """Whether this is the token; nobody guesses its 192 bits, so no wrong one delays it."""
+        is_right = self._token.fits(given.strip())
+        if not is_right:
+            client = _client(address_of(scope))
+            self._lines.log(logger.warning, client, "a wrong token from %s", client)
+        return is_right
+
+    def is_bearer(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a program sends the token."""
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            return Attempt(False)
-        return self.attempts.check_token(given.strip(), address_of(scope))
+        return kind.lower() == "bearer" and self.is_token(given, scope)
 
     async def find_browser(self, scope: Scope, headers: Headers) -> Identity | None:
         """Whoever uses a browser: by its session, or by the word of the proxy."""
@@ -212,6 +226,7 @@ class Token:
                 hint="remove the setting to have one generated",
             )
         self._token = token.encode()
+        self.key = hmac.digest(self._token, b"stepvad guesses", "sha256")
         # browsers send a host's cookies to all its ports, so each site needs its own cookie name
         name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
         self.cookie_name = f"stepvad-{name[:8]}"
@@ -229,64 +244,84 @@ class Attempt(NamedTuple):
     """Seconds until the next attempt is accepted; if not 0, nothing was compared."""
 
 
-class Attempts:
-    """Compares tokens and rate-limits wrong ones and passwords; for use in one event loop.
+class Guesses:
+    """Counts wrong passwords by account and address, and lets more of them wait ever longer.
 
-    The limit is of one address: guessing keeps nobody else out. While it is exceeded, what is
-    right is rejected, too, or guessing could continue.
+    Only the guesser waits: who has the right password is let in from any other address, and others
+    from the same one until it has tried many accounts. While one waits, what is right is refused,
+    too, or guessing could go on. Counts survive a restart, unless the disk cannot be written. For
+    use in one event loop.
     """
 
-    def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
-        self._token, self._clock = token, clock
-        self._wrong: deque[tuple[float, str]] = deque()
-        self._lines = Repeats(clock=clock)
+    def __init__(
+        self,
+        accounts: Accounts,
+        background: Background,
+        key: bytes,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`key` hides what is typed as a name: it may be a password."""
+        self._accounts, self._background, self._key, self._wall = accounts, background, key, wall
+        self._lines = Repeats()
+        self._wrong: dict[str, tuple[int, float]] = {}
+        """Number and time of the last by key; the latest is last."""
+        with suppress(StepvadError, ValueError, TypeError):
+            known = json.loads(accounts.fact(GUESSES) or "{}").items()
+            self._wrong = {key: (int(n), float(at)) for key, (n, at) in known}
 
-    def check_token(self, given: str, address: str) -> Attempt:
-        """Compare a token sent by a client at an address."""
-        client = _client(address)
-        wait_s = self._wait_s(client)
-        if wait_s > 0:
-            return self._refuse("tokens", wait_s)
-        if self._token.fits(given):
-            return Attempt(True)
-        self._wrong.append((self._clock(), client))
-        self._lines.log(logger.warning, ("token", client), "a wrong token from %s", client)
-        return Attempt(False)
-
-    async def check_password(self, address: str, is_right: Coroutine[None, None, bool]) -> Attempt:
-        """Await whether a password is right.
+    async def check(
+        self, name: str, address: str, is_right: Coroutine[None, None, bool]
+    ) -> Attempt:
+        """Await whether the password of a name is right.
 
         It counts as wrong until it is known to be right: many attempts at once are no way around
         the limit.
         """
         client = _client(address)
-        wait_s = self._wait_s(client)
+        counted = {self._hash(client, name.lower()): FREE, self._hash(client): FREE_ADDRESS}
+        wait_s = max(self._wait_s(key, free) for key, free in counted.items())
         if wait_s > 0:
             is_right.close()
-            return self._refuse("passwords", wait_s)
-        # counted as wrong while the hash is computed
-        undecided = self._clock(), client
-        self._wrong.append(undecided)
+            words = "too many wrong passwords from %s: attempts are refused for %.0f s"
+            self._lines.log(logger.warning, (words, client), words, client, wait_s)
+            return Attempt(False, wait_s)
+        for key in counted:
+            self._count(key, 1)
         if not await is_right:
-            words = "a wrong password from %s"
-            self._lines.log(logger.warning, (words, client), words, client)
+            self._lines.log(logger.warning, client, "a wrong password from %s", client)
+            await self._save()
             return Attempt(False)
-        if undecided in self._wrong:
-            self._wrong.remove(undecided)
+        # a right one forgives those of its account; the address may have guessed others
+        account, whole = counted
+        had_wrong = self._wrong.pop(account, (1, 0.0))[0] > 1
+        self._count(whole, -1)
+        if had_wrong:
+            await self._save()
         return Attempt(True)
 
-    def _refuse(self, what: str, wait_s: float) -> Attempt:
-        words = f"too many wrong {what}: attempts are refused for %.0f s"
-        self._lines.log(logger.warning, words, words, wait_s)
-        return Attempt(False, wait_s)
+    def _hash(self, *parts: str) -> str:
+        text = "\0".join(parts).encode(errors="replace")
+        return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:24]
 
-    def _wait_s(self, client: str) -> float:
-        now = self._clock()
-        while self._wrong and now - self._wrong[0][0] >= WINDOW_S:
-            self._wrong.popleft()
-        # the oldest wrong one that still counts against this client decides when to try again
-        own = [at for at, by in self._wrong if by == client]
-        return 0.0 if len(own) < MOST_WRONG_EACH else own[-MOST_WRONG_EACH] + WINDOW_S - now
+    def _wait_s(self, key: str, free: int) -> float:
+        n, at = self._wrong.get(key, (0, 0.0))
+        age_s = self._wall() - at
+        if n < free or not 0 <= age_s < FORGET_S:  # a clock that was set back locks nobody out
+            return 0.0
+        return max(min(FIRST_WAIT_S * 2.0 ** min(n - free, 10), LONGEST_WAIT_S) - age_s, 0.0)
+
+    def _count(self, key: str, n: int) -> None:
+        now = self._wall()
+        before, at = self._wrong.pop(key, (0, now))
+        self._wrong[key] = (before if 0 <= now - at < FORGET_S else 0) + n, now
+        if len(self._wrong) > MOST_GUESSERS:
+            del self._wrong[next(iter(self._wrong))]
+
+    async def _save(self) -> None:
+        try:
+            await self._background.run(self._accounts.set_fact, GUESSES, json.dumps(self._wrong))
+        except StepvadError as error:
+            self._lines.log(logger.warning, GUESSES, "wrong passwords are in memory: %s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +366,11 @@ class Sessions:
         """Start a session; return the id for the browser."""
         id, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
-            # drop what has ended, then the oldest if there are too many
+            # drop what has ended, then the user's oldest, then the oldest if there are too many
             kept = {hash: one for hash, one in self._sessions.items() if now < one.ends}
+            own = [hash for hash, one in kept.items() if one.user == owner.name]
+            for hash in own[: max(len(own) + 1 - MOST_EACH, 0)]:
+                del kept[hash]
             kept[self._hash(id)] = Session(*owner, round(now + self.longest_s))
             self._save(dict([*kept.items()][-MOST_SESSIONS:]))
         return id

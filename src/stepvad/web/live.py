@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -26,7 +27,8 @@ TICK_S = 1 / 25
 HEALTH_S = 1.0
 """Interval of health messages and of polling for events."""
 MayWatch = Callable[[], Awaitable[bool]]
-MOST_WATCHERS = 32
+MOST_EACH, MOST_WATCHERS = 8, 64
+"""Maximum number of walls, of one user and in all."""
 SEEN = 0.05
 """Minimum confidence of a joint to be drawn."""
 AGAIN = 1012
@@ -41,7 +43,7 @@ class Live:
     def __init__(self, status: LiveStatus, store: EventStore) -> None:
         self.status = status
         self.store = store
-        self.watchers = 0
+        self.watchers = Counter[str]()
         self._hashed_at = -HEALTH_S
         self._version = ""
         self._failures = FailureLog(logger)
@@ -50,18 +52,20 @@ class Live:
         self, socket: WebSocket, may_watch: MayWatch, lasts_s: float = math.inf
     ) -> None:
         """Push updates to one browser until it disconnects, logs out or has to connect again."""
-        if self.watchers >= MOST_WATCHERS:
+        user = socket.state.identity.user.name
+        if self.watchers.total() >= MOST_WATCHERS or self.watchers[user] >= MOST_EACH:
             await socket.close(1013)
             return
         await socket.accept()
-        self.watchers += 1
+        self.watchers[user] += 1
         # whichever ends first ends the other: an error while sending, or the browser's close
         pushing = asyncio.create_task(self._push(socket, may_watch, lasts_s))
         listening = asyncio.create_task(_listen(socket))
         try:
             await asyncio.wait({pushing, listening}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.watchers -= 1
+            self.watchers[user] -= 1
+            self.watchers += Counter()  # drops those of nobody
             for task in (pushing, listening):
                 task.cancel()
                 # a browser may disconnect during a send

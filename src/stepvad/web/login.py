@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -17,8 +18,9 @@ from starlette.concurrency import run_in_threadpool
 from stepvad.errors import StepvadError
 from stepvad.site import accounts as library
 from stepvad.site.accounts import TOKEN_USER, Account, Link, Passwords
+from stepvad.site.store.database import StoreError
 from stepvad.web.guard import AuditTrail, retry_after
-from stepvad.web.identity import TOKEN_OWNER, Attempt, Identities, Owner, address_of
+from stepvad.web.identity import TOKEN_OWNER, Identities, Owner, address_of
 
 WORTHLESS = "This link has been used or has expired. Ask for a new one."
 
@@ -32,27 +34,27 @@ class LogIn:
 
     async def with_token(self, request: Request, token: str) -> Response:
         """Log in whoever knows the token."""
-        address = address_of(request.scope)
-        attempt = self.identities.attempts.check_token(token.strip(), address)
-        if attempt.right:
+        if self.identities.is_token(token, request.scope):
             return await self.start_session(request, None)
-        if attempt.wait_s == 0:
-            await self.trail.record(TOKEN_USER.name, library.FAILED, "", address)
-        return await self.failed(attempt, "tokens", "This is not the token of this site.")
+        address = address_of(request.scope)
+        await self.trail.record_look(TOKEN_USER.name, library.FAILED, "", address)
+        return await self.form("This is not the token of this site.", 401)
 
     async def with_password(self, request: Request, name: str, password: str) -> Response:
         """Log in whoever knows the password of an account."""
         address = address_of(request.scope)
         is_right = self.fits(name, password)
-        attempt = await self.identities.attempts.check_password(address, is_right)
+        attempt = await self.identities.guesses.check(name, address, is_right)
         account = await self.background.run(self.accounts.find, name)
         if attempt.right and account is not None:
             return await self.start_session(request, account)
-        if attempt.wait_s == 0:
-            # an unknown name may be a password in the wrong field
-            known = "" if account is None else account.name
-            await self.trail.record(known or "unknown name", library.FAILED, "", address)
-        return await self.failed(attempt, "passwords", "Wrong name or password.")
+        if attempt.wait_s > 0:
+            form = await self.form(too_many(attempt.wait_s), 429)
+            return with_retry_after(form, attempt.wait_s)
+        # an unknown name may be a password in the wrong field
+        known = "unknown name" if account is None else account.name
+        await self.trail.record(known, library.FAILED, "", address)
+        return await self.form("Wrong name or password.", 401)
 
     async def fits(self, name: str, password: str) -> bool:
         """Whether a password belongs to a name; it takes the same time for unknown names."""
@@ -65,7 +67,8 @@ class LogIn:
         """Start a session of an account, or of the token."""
         owner = TOKEN_OWNER if account is None else Owner(account.name, account.stamp)
         if account is not None:
-            await self.background.run(self.accounts.logged_in, account.name)
+            with suppress(StoreError):  # a disk that cannot be written keeps nobody out
+                await self.background.run(self.accounts.logged_in, account.name)
         await self.trail.record(owner.name, "logged in", "", address_of(request.scope))
         sessions = self.identities.sessions
         session = await self.background.run(sessions.start, owner)
@@ -79,14 +82,6 @@ class LogIn:
             secure=request.url.scheme == "https",
         )
         return answer
-
-    async def failed(self, attempt: Attempt, what: str, problem: str) -> Response:
-        """The form again, with what was wrong or how long to wait."""
-        if attempt.wait_s > 0:
-            wait_s = math.ceil(attempt.wait_s)
-            problem = f"Too many wrong {what}. Try again in {wait_s} seconds."
-            return with_retry_after(await self.form(problem, 429), attempt.wait_s)
-        return await self.form(problem, 401)
 
     async def form(self, problem: str = "", status: int = 200) -> Response:
         """Name and password first, if there are accounts; else the token."""
@@ -214,10 +209,10 @@ async def _change_password(request: Request, login: LogIn) -> Response:
     fields, address = await fields_of(request), address_of(request.scope)
     # the old password first: a browser that was left alone must not lock its owner out
     is_right = login.fits(name, fields.get("password", ""))
-    attempt = await login.identities.attempts.check_password(address, is_right)
+    attempt = await login.identities.guesses.check(name, address, is_right)
     if attempt.wait_s > 0:
-        said = f"Too many wrong passwords. Try again in {math.ceil(attempt.wait_s)} seconds."
-        return with_retry_after(form("password", said, 429, name=name), attempt.wait_s)
+        refused = form("password", too_many(attempt.wait_s), 429, name=name)
+        return with_retry_after(refused, attempt.wait_s)
     if not attempt.right:
         return form("password", "This is not your password.", 403, name=name)
     chosen = fields.get("new", "")
@@ -260,6 +255,11 @@ def part(page: str, /, **parts: str) -> str:
     return Template(_static(f"{page}.html")).substitute(
         {name: escape(text) for name, text in parts.items()}
     )
+
+
+def too_many(wait_s: float) -> str:
+    """The words for somebody who guesses."""
+    return f"Too many wrong passwords. Try again in {math.ceil(wait_s)} seconds."
 
 
 def with_retry_after(answer: Response, wait_s: float) -> Response:

@@ -25,6 +25,8 @@ from stepvad.site.settings.page import Web
 from stepvad.site.store.outbox import Outbox
 
 MOST_EVENTS = 500
+SEARCH_S = 3.0
+"""Longest time of a search."""
 LATEST = 1e12
 """Largest Unix time accepted in a query."""
 CameraPath = Annotated[str, Path(description="Name of a camera.", max_length=64)]
@@ -180,7 +182,12 @@ def searched(
 ) -> records.Search:
     """The search that a query asks for."""
     return records.Search(
-        zone=zone, words=words, min_score=min_score, min_times=min_times, review=review
+        zone=zone,
+        words=words,
+        min_score=min_score,
+        min_times=min_times,
+        review=review,
+        within_s=SEARCH_S,
     )
 
 

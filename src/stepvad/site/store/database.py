@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import sqlite3
@@ -134,6 +135,8 @@ HINTS: dict[Fault, str] = {
     "read-only": "check the permissions and that the disk is mounted for writing",
     "other": "check the disk, its permissions and the system log",
 }
+PROGRESS_STEPS = 100_000
+"""Steps of SQLite between two looks at the time: some milliseconds."""
 PROBE_BYTES = 1 << 16
 """Bytes written to find out why SQLite could not write."""
 
@@ -374,8 +377,11 @@ class Database:
             self._writer.execute("ROLLBACK")
 
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A read-only snapshot; does not block writers, unless the database is in memory."""
+    def snapshot(self, within_s: float = math.inf) -> Iterator[sqlite3.Connection]:
+        """A read-only snapshot; does not block writers, unless the database is in memory.
+
+        A query that is not done `within_s` raises `SlowQueryError`.
+        """
         if self._path is None:
             with self._locked():
                 yield self._usable()
@@ -390,8 +396,16 @@ class Database:
             with closing(self._connect()) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")
+                if within_s < math.inf:
+                    ends = time.monotonic() + within_s
+                    connection.set_progress_handler(lambda: time.monotonic() > ends, PROGRESS_STEPS)
                 yield connection
         except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise SlowQueryError(
+                    f"search: expected it to take at most {within_s:g} s, got a longer one",
+                    hint="narrow it: by a camera, by time, or by fewer words",
+                ) from None
             raise self._error("that can be read", error) from error
 
     def rows(self, query: str, *values: str | float | None) -> list[sqlite3.Row]:
@@ -461,6 +475,10 @@ class Database:
         with self._lock, suppress(sqlite3.Error):
             if self._writer is not None:
                 self._writer.close()
+
+
+class SlowQueryError(DataError):
+    """A query took too long."""
 
 
 def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

@@ -242,7 +242,7 @@ class Store:
         parts, values = where(camera=camera, before=until, starts_after=since, search=search)
         if open is not None:
             parts = [*parts, f"end_time IS {'' if open else 'NOT '}NULL"]
-        with self._database.snapshot() as connection:
+        with self._database.snapshot(search.within_s) as connection:
             # a page goes on after the last event of the one before it
             if before_id is not None:
                 last = _find(connection, before_id)

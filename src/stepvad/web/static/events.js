@@ -94,13 +94,18 @@ export class Events {
 
   async load() {
     const number = (this.asked += 1);
-    const answer = await ask(`/api/events?${this.query()}`);
+    const none = document.getElementById("none");
+    const refused = (why) => {
+      this.render([]);
+      none.hidden = false;
+      none.textContent = sentence(why);
+    };
+    const answer = await ask(`/api/events?${this.query()}`, { refused });
     if (!answer || number !== this.asked) return;
     this.announce(answer.events);
     this.render(answer.events);
     this.setZones(answer.events.flatMap((one) => one.zones));
     this.more.hidden = answer.next === null || this.shown >= 500;
-    const none = document.getElementById("none");
     none.hidden = answer.events.length > 0;
     none.textContent = [...this.query().keys()].length > 1 ? "No matching events." : "No events yet.";
     const open = answer.events.filter((one) => one.end_time === null).length;
