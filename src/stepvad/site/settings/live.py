@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -236,11 +237,12 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _check_data(data: Path) -> None:
-    """Raise if a site could not start with this data directory: it would not come back."""
+    """Raise if a site could keep nothing in this data directory, or if another site uses it."""
     from stepvad.site.app import exclusive_lock
 
     try:
-        with exclusive_lock(data):
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=data), exclusive_lock(data):
             pass
     except OSError as error:
         raise ConfigError(
