@@ -33,11 +33,8 @@ from studies.faults import BACK_S, START_S, all_heard, broken
 
 FAULT_S = 20.0
 ONE_WAY = ("corrupt", "removed")  # a person must repair them
-SAMPLE_S = 30.0
-AGES_S = (60.0, 150.0, 300.0, 600.0, 1200.0)
-"""A site that is younger still fills its buffers; samples are compared by age."""
+AGES_S = (60.0, 150.0, 300.0, 600.0, 1200.0)  # a younger site still fills its buffers
 MOST = {"megabytes": 15.0, "threads": 3.0, "handles": 8.0}
-"""By how much the last part may be above the first, beside a tenth of the memory."""
 MOST_REPEATS = 20  # of a line in a minute
 NUMBER = re.compile(r"[0-9a-f]{12}(?:-\d+)+|\d+(?:\.\d+)?")
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d")
@@ -118,7 +115,7 @@ def _deck(given: argparse.Namespace) -> Iterator[Fault]:
 
 def _sample(site: Site, samples: list[Sample]) -> None:
     """Note what the site holds every now and then."""
-    while not site.is_over.wait(SAMPLE_S):
+    while not site.is_over.wait(30.0):
         place = Path(f"/proc/{site.running.processes().get('site', 0)}")
         try:
             started = int((place / "stat").read_text().rpartition(")")[2].split()[19])

@@ -415,7 +415,8 @@ DECK = (
     Fault("io-errors", "Every write to the disk fails", io_errors),
     Fault("read-only-killed", "Disk read-only, then the site killed", read_only_and_killed, 45.0,
           why=RESTARTED),
-    Fault("webhook", "Receiver of the webhook away", receiver_away, 330.0, ("webhook",)),
+    Fault("webhook", "Receiver of the webhook away", receiver_away, 330.0, ("webhook",),
+          "what waited comes in order within 20 s"),
     Fault("mute", "Receiver that accepts and never answers", receiver_mute, 30.0, ("webhook",)),
     Fault("broker", "MQTT broker killed", broker_killed, away=("mqtt",)),
     Fault("mail", "Mail server away", mail_away, 30.0, ("mail",), "mail is tried every 30 s"),
@@ -440,6 +441,6 @@ DECK = (
     Fault("searches", "Eight viewers search without pause", searchers),
     Fault("guesses", "Wrong passwords by the hundred", guessers),
     Fault("pushes", "A viewer subscribes 64 browsers", pushes),
-    Fault("pipelines", "300 clients ask and never read", pipelines),
+    Fault("pipelines", "300 clients ask and never read", pipelines, why="mail waits for a core"),
     Fault("slow", "Pose process ten times too slow", slow_poses, 75.0, why=FEW),
 )  # fmt: skip

@@ -83,7 +83,7 @@ FAIL(ssize_t, pwrite64, (int file, const void *b, size_t n, off64_t at), (file, 
 FAIL(int, fsync, (int file), (file))
 FAIL(int, fdatasync, (int file), (file))
 """
-"""libfaketime will not do: with it and a true monotonic clock `time.sleep` of Python fails."""
+# libfaketime will not do: with it and a true monotonic clock `time.sleep` of Python fails
 
 
 class Shim:
@@ -113,5 +113,5 @@ class Shim:
         self._shared[:8] = struct.pack("q", seconds)
 
     def fail_writes(self, failing: bool) -> None:
-        """Have every write and sync below the data directory fail with EIO, or work again."""
+        """Have every write and sync below the data directory fail, or work again."""
         self._shared[8:] = struct.pack("q", failing)
