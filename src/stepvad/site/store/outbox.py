@@ -232,6 +232,7 @@ class Outbox:
                     "WHERE sink = ? AND seq = ?",
                     (self._clock(), error, message.sink, message.seq),
                 )
+                connection.execute("DELETE FROM outbox WHERE seq = ?", (message.seq,))
         except StoreError:
             logger.error(
                 "%s refused the %s of event %s: %s", *(message.sink, *message.key[1::-1], error)
