@@ -112,7 +112,7 @@ def build_pipeline(
     settings: SiteSettings, models: Models, status: LiveStatus, store: Store
 ) -> Pipeline:
     """Connect all stages of a site; nothing runs yet."""
-    # fail on a missing model before any camera is opened
+    # what is wrong with a model is known before any camera is opened
     cameras = SiteCameras(settings, models, status, store)
     # from the cameras to people: registers each camera, with its watcher
     intake = Intake(settings, status, cameras)
@@ -266,11 +266,9 @@ class SiteCameras:
             self._models.load(path).rules_of(camera)
         except StepvadError as error:
             if not self._settings.learns(camera):
-                # a site watches as long as any camera has a model
+                # the site says so and watches: one that ends would tell nobody
                 self.unscored[camera.name] = error.problem
-                if len(self.unscored) == len(self._settings.cameras):
-                    raise
-                logger.error("camera %s is not scored: %s", camera.name, error.problem)
+                logger.error("camera %s is not scored: %s", camera.name, error)
                 return ""
             said = "the learned model cannot be used, a new one is learned"
             return f"{said}: {error.problem}" if path.exists() else ""
