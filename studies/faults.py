@@ -23,7 +23,6 @@ import platform
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,6 +31,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -281,12 +281,9 @@ def write_page(page: Path, lines: list[str], given: argparse.Namespace) -> None:
     old, _, after = rest.partition(END)
     known = {one.split(" | ")[0].strip("| "): one for one in [*old.splitlines()[4:], *lines]}
     rows = [known[one.words] for one in DECK if one.words in known]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    facts = f"Seed {given.seed}, {date.today()}, commit {commit}, {os.cpu_count()} cores"
+    facts = (
+        f"Seed {given.seed}, {date.today()}, version {version('stepvad')}, {os.cpu_count()} cores"
+    )
     facts += f" ({_processor()}), {given.beside} sites at a time."
     table = "\n".join([BEGIN, facts, "", HEADER, *rows, END])
     page.write_text(before + table + after, "utf-8")
