@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import time
 from asyncio.events import _set_running_loop
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,18 @@ def resize(page: Page, width: int, height: int = 800) -> None:
     page.set_viewport_size({"width": width, "height": height})
 
 
-def until(page: Page, script: str) -> None:
-    """Wait for an expression to be true; playwright's own wait is against the page's policy."""
+def until(page: Page, script: str, again: Callable[[], object] | None = None) -> None:
+    """Wait for an expression to be true; playwright's own wait is against the page's policy.
+
+    A push that reaches a worker which is just being stopped is lost: `again` sends it every second.
+    """
     late = time.monotonic() + PATIENCE_S
+    sent = -math.inf
     while not page.evaluate(script):
         assert time.monotonic() < late, f"waited in vain for {script}"
+        if again is not None and time.monotonic() > sent + 1:
+            again()
+            sent = time.monotonic()
         page.wait_for_timeout(30)
 
 

@@ -22,6 +22,7 @@ SHOWN = (
     "navigator.serviceWorker.ready.then((one) => one.getNotifications())"
     ".then((all) => all.map(({title, body, tag, data}) => ({title, body, tag, data})))"
 )
+IS_SHOWN = f"({SHOWN}).then((all) => all.length > 0)"
 FAKE = """(() => {
   const keys = %s;
   let made = null;
@@ -124,11 +125,8 @@ def test_a_push_becomes_a_notification_that_leads_to_the_event(
         "link": f"https://cameras.example.org/#event/{one.id}",
         "tag": one.id,
     }
-    debugger.send(
-        "ServiceWorker.deliverPushMessage",
-        {"origin": origin, "registrationId": workers[f"{origin}/"], "data": json.dumps(message)},
-    )
-    until(page, f"({SHOWN}).then((all) => all.length > 0)")
+    push = {"origin": origin, "registrationId": workers[f"{origin}/"], "data": json.dumps(message)}
+    until(page, IS_SHOWN, again=lambda: debugger.send("ServiceWorker.deliverPushMessage", push))
     assert page.evaluate(SHOWN) == [
         {
             "title": "Yard, door",
