@@ -25,7 +25,7 @@ from stepvad.events.rules import Rules, changes_of
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
 from stepvad.model.scoring import Scores
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.video.timeline import Colour, ColourScale, mixed
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -23,7 +23,7 @@ from stepvad.events.threshold import NormalClip
 from stepvad.formats import write_clip
 from stepvad.model.modelfile import sha256
 from stepvad.poses import Clip, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 
 SEED = 11
 SCENE = 1

@@ -42,7 +42,7 @@ from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.views import Windows
 from studies.figures import cpu_s

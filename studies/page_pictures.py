@@ -21,7 +21,7 @@ from playwright.sync_api import expect
 
 from stepvad.formats import read_clip, write_clip
 from stepvad.poses import Clip, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.browser import launched, new_page, resize
 
 ROOT = Path(__file__).absolute().parents[1]

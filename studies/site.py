@@ -34,15 +34,14 @@ from stepvad.events.camera import CameraProfile
 from stepvad.events.rules import Rules
 from stepvad.formats import read_clip
 from stepvad.poses import Pose
+from stepvad.site import demo
 from stepvad.site.app import Site
 from stepvad.site.event_writer import ChangeQueue, TaskQueue
-from stepvad.site.intake import demo
-from stepvad.site.intake.delays import Delays
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.scoring import ScoringQueues, SiteScorer, Watcher
 from stepvad.site.settings.file import load
 from stepvad.site.stages import Supervisor
+from stepvad.site.status import Delays, LiveStatus
 from studies.figures import cpu_s, resident_mb
 from tests.video.clips import h264_copy
 from tests.video.servers import RtspServer

@@ -28,7 +28,7 @@ from stepvad.evaluation import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.windows.views import Windows
 from tests.browser import _started, blank, chromium
 

@@ -24,14 +24,14 @@ import stepvad
 from stepvad.codec import decode
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.record import MarkMessage
+from stepvad.site import demo
 from stepvad.site.checking import check
-from stepvad.site.intake import demo
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.versions import Versions
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import MqttSettings
 from stepvad.site.sinks.mqtt import MARKS
 from stepvad.site.stages import Health, StageHealth
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.metrics import render
 from tests.pages import ROOT

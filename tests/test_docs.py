@@ -32,7 +32,7 @@ from stepvad.formats import FORMATS
 from stepvad.model.engines import weight_shapes
 from stepvad.model.modelfile import NETWORK, Origin, sha256
 from stepvad.model.scoring import Model, Surprise
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.settings.file import load
 from stepvad.skeletons import COCO17, MEDIAPIPE33, STEP18
 from stepvad.windows.body import Repairs

@@ -28,12 +28,12 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
+from stepvad.site import demo
 from stepvad.site.checking import check
-from stepvad.site.intake import demo
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import Store
 from stepvad.windows import runs
 from stepvad.windows.runs import at_rate

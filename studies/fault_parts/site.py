@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepvad.site.intake.playback import PAUSE_S
+from stepvad.site.playback import PAUSE_S
 from studies.fault_parts.servers import Mailbox, Messages, Subscriber, Webhook, follow
 from studies.fault_parts.shim import Shim
 from tests.site.sites import Running, Unit, one_person, pose_camera, write_site

@@ -10,7 +10,7 @@ import pytest
 
 from stepvad.codec import from_plain
 from stepvad.events.record import Record
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.store.events import Store
 from tests.conftest import Command
 from tests.site.records import explanation, record

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import ConfigError
+from stepvad.site import demo
 from stepvad.site.checking import check
-from stepvad.site.intake import demo
 from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.settings.file import load
 from stepvad.site.sinks import send_test

@@ -34,7 +34,7 @@ from stepvad.fleet.places import Partition, place_of
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage, encode
 from stepvad.poses import Clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.fleet.servers import Broker, bus_settings
 from tests.video.servers import SLOWER, free_port
 

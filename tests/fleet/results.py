@@ -30,7 +30,7 @@ from stepvad.fleet.events.writer import READER
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import EventMessage
 from stepvad.fleet.worker.outgoing import WORKER
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream
 from stepvad.windows.views import Windows

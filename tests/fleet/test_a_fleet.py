@@ -34,7 +34,7 @@ from stepvad.fleet.worker.scoring import ScoringStats
 from stepvad.fleet.worker.stats import REASONS, WorkerMetrics, WorkerStats
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.fleet.collector import Span, collector, traced, tree
 from tests.fleet.deployed import (
     FLEET,

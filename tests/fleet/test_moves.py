@@ -29,7 +29,7 @@ from stepvad.fleet.worker.recalled import FORGET_S
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.poses import Clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.fleet.fleets import (
     THRESHOLD,
     Heard,

@@ -21,7 +21,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.events.postgres import FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import FleetSettings
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.status import LiveStatus
 from stepvad.web import PageContext, create_app
 from tests.browser import CHROMIUM, log_in
 from tests.fleet.fleets import Role

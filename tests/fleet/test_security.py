@@ -19,7 +19,7 @@ from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.fleet.fleets import Role
 from tests.fleet.results import change, event, over
 from tests.fleet.servers import (

@@ -35,7 +35,7 @@ from stepvad.fleet.subjects import EVENTS
 from stepvad.fleet.tenants import Tenant
 from stepvad.fleet.worker import service
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from tests.fleet.fleets import FleetCommand, bus_section
 from tests.fleet.servers import Broker, broker, bus_settings, cluster
 from tests.pages import ROOT

@@ -31,7 +31,7 @@ from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.skeletons import (
     BODY25,
     COCO17,

@@ -35,7 +35,7 @@ from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, PoisonMessage, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.poses import Clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.stages import STUCK
 from tests.fleet.fleets import ROOT, THRESHOLD, Player, WorkerProcess, listen, script
 from tests.fleet.results import assert_same, event, quiet

@@ -33,7 +33,7 @@ from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingSet, train
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip, Pose, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts

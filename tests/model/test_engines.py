@@ -218,7 +218,7 @@ PROGRAM = """
 import gc, signal, threading
 from stepvad import Detector
 from stepvad.evaluation.walkers import make_clips
-from stepvad.site.intake import demo
+from stepvad.site import demo
 
 clip = next(make_clips(1, seed=1, seconds=2.0))[0]
 models = [Detector.load(demo.MODEL, runtime="openvino")]
@@ -254,7 +254,7 @@ from pathlib import Path
 from stepvad import Detector
 from stepvad.model import modelfile
 from stepvad.evaluation.walkers import make_clips
-from stepvad.site.intake import demo
+from stepvad.site import demo
 
 asked = []
 sys.addaudithook(lambda name, _: name.startswith("socket.") and asked.append(name))

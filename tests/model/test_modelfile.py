@@ -41,7 +41,7 @@ from stepvad.model.modelfile import (
 from stepvad.model.scoring import View
 from stepvad.model.training import TrainingSet, train
 from stepvad.poses import Clip, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.skeletons import of_size
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stepvad.events.record import Record
 from stepvad.formats import read_clip, write_clip
 from stepvad.poses import Clip, Track
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.settings.sections import CameraSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.video.clips import write_walker

@@ -19,7 +19,7 @@ from stepvad.errors import ConfigError
 from stepvad.events.record import Record
 from stepvad.formats import read_clips
 from stepvad.site import app as site
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.intake.frame_buffers import NAME
 from tests.fleet.servers import small_disk
 from tests.processes import wait_until_nobody_is_left

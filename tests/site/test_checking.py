@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from stepvad.cli import app
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import read_clip
+from stepvad.site import demo
 from stepvad.site.checking import check
-from stepvad.site.intake import demo
-from stepvad.site.intake.playback import open_scene
 from stepvad.site.models import Models
+from stepvad.site.playback import open_scene
 from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.video.url import CameraTls

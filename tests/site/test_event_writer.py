@@ -19,8 +19,8 @@ from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.site import event_writer, recorder
 from stepvad.site.event_writer import EventWriter, TaskQueue, background_stage
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import Supervisor
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import MOST_POSES, ChangeQueue, EventPoses, PendingChange
 from stepvad.site.store.database import StoreError
 from tests.site.sites import one_person

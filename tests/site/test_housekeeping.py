@@ -14,14 +14,14 @@ from stepvad.events.camera import CameraProfile
 from stepvad.events.drift import SPAN_BLOCKS, BlockStats
 from stepvad.events.rules import ChangeKind, Rules
 from stepvad.poses import Clip, Track
+from stepvad.site import demo
 from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
-from stepvad.site.intake import demo
 from stepvad.site.intake.frame_queues import QueuedFrame
-from stepvad.site.intake.load import LoadState
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.load import LoadState
 from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.live import people_of
 from tests.site.sites import RATE, one_person, pose_camera, write_site

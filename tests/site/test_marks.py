@@ -18,8 +18,8 @@ from stepvad.events.record import MarkMessage
 from stepvad.events.rules import Rules
 from stepvad.events.threshold import Marked
 from stepvad.formats import read_clip, tracks
+from stepvad.site import demo
 from stepvad.site.accounts import Accounts
-from stepvad.site.intake import demo
 from stepvad.site.marks import (
     MarkFollower,
     kept_beside,

@@ -19,12 +19,12 @@ from stepvad.explain import event as explanations
 from stepvad.poses import Pose
 from stepvad.site import event_writer, sinks
 from stepvad.site.intake.frame_queues import QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import Supervisor
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.site.store.outbox import SinkDelivery
 from tests.conftest import Command

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from stepvad.events.record import message
-from stepvad.site.intake.status import CaptureState, LiveStatus
 from stepvad.site.models import Models
 from stepvad.site.notify import plan
 from stepvad.site.notify.people import AppriseTarget
@@ -20,6 +19,7 @@ from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_
 from stepvad.site.notify.words import UNSTORED, NoticeWords
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
+from stepvad.site.status import CaptureState, LiveStatus
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 from stepvad.site.troubles import Fault, RunMarker, SiteFaults, TroubleChange, Troubles

@@ -23,11 +23,11 @@ from stepvad.events.record import Mark, Record, event_id
 from stepvad.explain.event import EventExplanation
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.accounts import Accounts, Role
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import Store
 from stepvad.web import STOP_S, PageContext, Server, bind, create_app
 

@@ -23,9 +23,9 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.site.accounts import Accounts
-from stepvad.site.intake.status import LearningView
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.settings.sections import Sinks
+from stepvad.site.status import LearningView
 from stepvad.web import guard
 from stepvad.web.guard import (
     MAX_BODY,

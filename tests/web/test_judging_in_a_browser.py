@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 from stepvad.events.record import Record
 from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.formats import tracks
-from stepvad.site.intake.status import Trouble
+from stepvad.site.status import Trouble
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
 from tests.web.sites import (
     TOKEN,

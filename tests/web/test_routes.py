@@ -14,8 +14,8 @@ from stepvad.codec import from_plain
 from stepvad.explain.event import EventExplanation
 from stepvad.formats import tracks
 from stepvad.poses import Pose
-from stepvad.site.intake.recent import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
 from stepvad.site.recorder import Recorder, Recording
+from stepvad.site.status import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
 from tests.web.sites import (
     EXPLANATION,
     FPS,

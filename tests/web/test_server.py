@@ -24,10 +24,10 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
-from stepvad.site.intake.recent import ScoredFrame
 from stepvad.site.service import raise_file_limit
 from stepvad.site.settings.page import server_tls
 from stepvad.site.stages import Health, Stage, StageHealth, Supervisor
+from stepvad.site.status import ScoredFrame
 from stepvad.web import Server, bind
 from stepvad.web import server as connections
 from stepvad.web.live import people_of

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, Position, expect
 
 from stepvad.detector import Detector
 from stepvad.formats import write_clip
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.settings.file import load
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page, resize, violations
 from tests.report.pages import joined_walkers

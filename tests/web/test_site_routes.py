@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from stepvad.site import demo
 from stepvad.site.accounts import Accounts
 from stepvad.site.checking import CameraProblem, try_camera
-from stepvad.site.intake import demo
 from stepvad.site.notify.push import MOST_EACH, PushSubscriptions
 from stepvad.site.settings.changes import Changes
 from stepvad.site.settings.file import load

@@ -366,7 +366,7 @@ def _serve_page(settings: FleetSettings) -> None:
 def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str]:
     from stepvad.files import secret
     from stepvad.fleet.events.reader import EventReader
-    from stepvad.site.intake.status import LiveStatus
+    from stepvad.site.status import LiveStatus
     from stepvad.web import STOP_S, PageContext, bind, create_app
     from stepvad.web.app import open_accounts, tell_first_link
 

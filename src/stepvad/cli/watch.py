@@ -104,7 +104,7 @@ def _demo(port: int | None) -> int:
             f"port {port}: expected a free port, got one in use",
             hint="choose another --port, or leave it out",
         )
-    from stepvad.site.intake.demo import settings
+    from stepvad.site.demo import settings
 
     with temporary_directory() as data:
         terminal.say(

@@ -140,7 +140,7 @@ def _bundled(path: object) -> object:
     """Replace `demo:` by the path of the bundled model."""
     if path != DEMO:
         return path
-    from stepvad.site.intake import demo
+    from stepvad.site import demo
 
     return demo.MODEL
 

@@ -21,9 +21,8 @@ from stepvad.site import sinks
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
 from stepvad.site.intake.camera_states import CameraListener
-from stepvad.site.intake.load import LoadListener
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning.learner import Learner, StartRound
+from stepvad.site.load import LoadListener
 from stepvad.site.marks import mark_stored
 from stepvad.site.models import Models
 from stepvad.site.notify.plan import Notify
@@ -33,6 +32,7 @@ from stepvad.site.settings.changes import Changes
 from stepvad.site.settings.page import Section
 from stepvad.site.settings.sections import TOKEN, SiteSettings, token_of
 from stepvad.site.stages import PAGE_S, Page, Stage, Supervisor, watch_over
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.site.store.outbox import SinkDelivery

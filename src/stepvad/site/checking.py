@@ -17,9 +17,9 @@ from stepvad.files import secret
 from stepvad.people import NOBODY
 from stepvad.poses import Pose
 from stepvad.site.intake.child_messages import ImageSide
-from stepvad.site.intake.playback import open_scene
 from stepvad.site.models import Loaded, Models
 from stepvad.site.notify.words import opens_here_only, page_address
+from stepvad.site.playback import open_scene
 from stepvad.site.processes import GONE, ChildPipe, ChildProcess, HungError
 from stepvad.site.settings.page import BROWSERS, server_tls
 from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings

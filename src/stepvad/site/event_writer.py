@@ -19,8 +19,8 @@ from stepvad.explain.event import explain_peak
 from stepvad.formats import tracks
 from stepvad.retries import Backoff
 from stepvad.site import recorder
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue, PendingChange
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store

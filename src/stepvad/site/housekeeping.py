@@ -16,10 +16,10 @@ from stepvad.events.camera import CameraProfile
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
-from stepvad.site.intake.load import LoadListener, LoadState
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.load import LoadListener, LoadState
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 

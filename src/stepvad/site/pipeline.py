@@ -35,14 +35,14 @@ from stepvad.events.camera import CameraProfile
 from stepvad.site import event_writer
 from stepvad.site.housekeeping import CameraDrift
 from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
-from stepvad.site.intake.playback import PlayedScene
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Limit, Models
+from stepvad.site.playback import PlayedScene
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher, show_limit
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue
 from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17

@@ -23,8 +23,7 @@ from stepvad.events.record import Record
 from stepvad.files import remove_leftovers
 from stepvad.formats import read_clip, tracks, write_clip
 from stepvad.poses import Clip, Pose, Track, tracks_of
-from stepvad.site.intake.recent import UNSEEN, RecentFrame, whole_pixels
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.status import UNSEEN, LiveStatus, RecentFrame, whole_pixels
 from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17, Skeleton, strokes
 

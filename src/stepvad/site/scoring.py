@@ -27,10 +27,10 @@ from stepvad.people import People
 from stepvad.poses import Clip, Pose
 from stepvad.site import event_writer
 from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.models import Limit
 from stepvad.site.recorder import Recorder
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue, EventPoses, PendingChange
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each

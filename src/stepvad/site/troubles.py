@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from stepvad.site.intake.status import CameraView, LiveStatus, SinkView, Trouble
+from stepvad.site.status import CameraView, LiveStatus, SinkView, Trouble
 from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,8 @@ from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, encode
 from stepvad.errors import StepvadError
-from stepvad.site.intake.recent import ScoredFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import FailureLog
+from stepvad.site.status import LiveStatus, ScoredFrame
 from stepvad.web.routes import EventStore
 
 logger = logging.getLogger(__name__)

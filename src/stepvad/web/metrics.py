@@ -13,9 +13,8 @@ from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stepvad.site.intake.delays import BUCKETS_S, Delays
-from stepvad.site.intake.status import Field, LiveStatus
 from stepvad.site.stages import Health
+from stepvad.site.status import BUCKETS_S, Delays, Field, LiveStatus
 
 HEALTHY = Health()
 Measured = tuple[type[Counter] | type[Gauge], str, str, Callable[[Any], float | None]]

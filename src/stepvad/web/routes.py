@@ -16,7 +16,7 @@ from stepvad.errors import DataError
 from stepvad.events import record as records
 from stepvad.explain.event import EventExplanation
 from stepvad.files import hide_directories
-from stepvad.site.intake import status as live
+from stepvad.site import status as live
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.recorder import Moment, Replays

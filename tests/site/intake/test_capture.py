@@ -26,9 +26,9 @@ from stepvad.site.intake.capture import Capture, _Sender
 from stepvad.site.intake.child_messages import ImagePlace
 from stepvad.site.intake.frame_buffers import BufferPool, map_images, place_images
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, SupervisedProcess
 from stepvad.site.settings.sections import CameraSettings
+from stepvad.site.status import LiveStatus
 from stepvad.video import camera as camera_module
 from stepvad.video.source import Frame as Picture
 from tests.site.intake.pools import grey, is_open, read, running, write

@@ -13,9 +13,9 @@ import pytest
 from stepvad.people import People, no_boxes
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
-from stepvad.site.intake.load import HANGS, REMEDY, FrameLoad, Load, LoadState, of_frames
-from stepvad.site.intake.status import LiveStatus
-from stepvad.site.intake.time_slots import JUMP_S, PlayPace, SlotAnchor, TimeOrder, TimeSlots
+from stepvad.site.load import HANGS, REMEDY, FrameLoad, Load, LoadState, of_frames
+from stepvad.site.slots import JUMP_S, PlayPace, SlotAnchor, TimeOrder, TimeSlots
+from stepvad.site.status import LiveStatus
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
 

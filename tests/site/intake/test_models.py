@@ -12,7 +12,7 @@ from stepvad.errors import ConfigError
 from stepvad.evaluation import baselines
 from stepvad.events.calibration import calibration_path, write_calibration
 from stepvad.model import modelfile
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.models import Models
 from tests.site.sites import camera
 

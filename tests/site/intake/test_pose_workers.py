@@ -20,10 +20,10 @@ from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.frame_buffers import BufferPool
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.site.intake.pose_workers import PoseWorker
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, SupervisedProcess
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import PoseSettings
+from stepvad.site.status import LiveStatus
 from stepvad.video.source import Image
 from tests.site.intake.pools import grey, running, write
 from tests.site.sites import video_camera, write_networks, write_site

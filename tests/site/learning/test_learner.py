@@ -18,7 +18,6 @@ from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.rules import WatchHours
 from stepvad.poses import Clip
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.learning import learner as module
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import JobKind, Learner, Situation, due_round, progress_words
@@ -27,6 +26,7 @@ from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.records import record_clips
 from tests.video.servers import wait_until

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import ConfigError
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.service import raise_file_limit
 from stepvad.site.settings.file import describe, load
 from stepvad.site.settings.sections import SiteSettings

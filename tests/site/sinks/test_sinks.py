@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import MissingExtraError
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.settings.sections import (
     CameraSettings,
     MqttSettings,

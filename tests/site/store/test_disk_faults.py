@@ -21,8 +21,8 @@ from stepvad.errors import DataError
 from stepvad.events.record import DeliveryError, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.site.event_writer import EventWriter, TaskQueue
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.stages import Supervisor
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import PendingChange
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import OutboxMessage, SinkDelivery

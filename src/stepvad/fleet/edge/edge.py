@@ -18,10 +18,10 @@ from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
 from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
-from stepvad.site.intake.playback import PlayedScene
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.playback import PlayedScene
 from stepvad.site.settings.sections import TOKEN
 from stepvad.site.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from stepvad.site.intake.child_messages import StatusMessage
 from stepvad.site.intake.frame_queues import FrameQueues
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.status import LiveStatus
 
 logger = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from stepvad.site.intake.child_messages import (
 )
 from stepvad.site.intake.frame_buffers import SharedImage
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
-from stepvad.site.intake.time_slots import JUMP_S, PlayPace, SlotAnchor, TimeSlots
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import CameraSettings
+from stepvad.site.slots import JUMP_S, PlayPace, SlotAnchor, TimeSlots
 from stepvad.site.stages import Form
+from stepvad.site.status import LiveStatus
 from stepvad.video.camera import LONGEST_ATTEMPT_S, Camera, StateChange
 from stepvad.video.source import Frame as Picture
 from stepvad.video.source import open_footage

@@ -16,7 +16,7 @@ from stepvad import codec
 from stepvad.codec import Count
 from stepvad.errors import DataError
 from stepvad.people import Boxes, LastPoses, People
-from stepvad.site.intake.status import CaptureState
+from stepvad.site.status import CaptureState
 from stepvad.video.source import MAX_PIXELS
 
 MOST_SIDE = 16384

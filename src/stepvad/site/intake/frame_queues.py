@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from stepvad.people import People
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_buffers import SharedImage
-from stepvad.site.intake.time_slots import TimeOrder
+from stepvad.site.slots import TimeOrder
 
 WAITING = 4
 """Frames of a camera queued for the networks; older ones are stale."""

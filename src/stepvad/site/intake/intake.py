@@ -12,11 +12,11 @@ from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.capture import Capture
 from stepvad.site.intake.child_messages import StatusMessage
 from stepvad.site.intake.frame_queues import WAITING, FrameQueues
-from stepvad.site.intake.playback import PlayedScene, Player, open_scene
 from stepvad.site.intake.pose_workers import PoseWorker
-from stepvad.site.intake.status import LiveStatus
+from stepvad.site.playback import PlayedScene, Player, open_scene
 from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
+from stepvad.site.status import LiveStatus
 
 logger = logging.getLogger(__name__)
 

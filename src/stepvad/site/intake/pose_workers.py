@@ -26,10 +26,10 @@ from stepvad.site.intake.child_messages import (
 )
 from stepvad.site.intake.frame_buffers import map_images, place_images
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.processes import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.site.settings.sections import PoseSettings, SiteSettings
 from stepvad.site.stages import Repeats, repeated
+from stepvad.site.status import LiveStatus
 from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.following import detect_and_recover
 from stepvad.video.networks import choose_engine

@@ -18,12 +18,12 @@ from stepvad.errors import StepvadError
 from stepvad.events import calibration
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import duration, hours_for_promise
-from stepvad.site.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS, find_recordings
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Loop
+from stepvad.site.status import LearningView, LiveStatus
 from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from stepvad.codec import decode, encode
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.events.record import DeliveryError, MarkMessage
 from stepvad.files import secret
-from stepvad.site.intake.load import LoadState
-from stepvad.site.intake.status import CaptureState
+from stepvad.site.load import LoadState
 from stepvad.site.stages import Repeats
+from stepvad.site.status import CaptureState
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo

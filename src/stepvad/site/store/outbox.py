@@ -18,8 +18,8 @@ from stepvad.errors import DataError
 from stepvad.events.record import DeliveryError, RefusedError, Sink, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.retries import Backoff
-from stepvad.site.intake.status import CaptureState
 from stepvad.site.stages import Loop
+from stepvad.site.status import CaptureState
 from stepvad.site.store.changes import ChangeKey, ChangeQueue
 from stepvad.site.store.database import Database, StoreError
 

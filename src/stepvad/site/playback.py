@@ -15,13 +15,13 @@ import numpy as np
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
 from stepvad.poses import Clip, Pose
-from stepvad.site.intake import demo
+from stepvad.site import demo
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.child_messages import StatusMessage
 from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
-from stepvad.site.intake.status import LiveStatus
 from stepvad.site.settings.sections import CameraSettings
 from stepvad.site.stages import Heartbeat
+from stepvad.site.status import LiveStatus
 
 PAUSE_S = 0.5
 """Pause between the end of a file and its restart."""

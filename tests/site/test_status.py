@@ -16,10 +16,9 @@ from stepvad.site.app import Site
 from stepvad.site.intake import pose_workers as poseworkers
 from stepvad.site.intake.camera_states import CameraStates
 from stepvad.site.intake.child_messages import StatusMessage
-from stepvad.site.intake.delays import BUCKETS_S
 from stepvad.site.intake.frame_queues import FrameQueues, Lost
-from stepvad.site.intake.status import HOUR_S, CameraView, LiveStatus
 from stepvad.site.settings.file import load
+from stepvad.site.status import BUCKETS_S, HOUR_S, CameraView, LiveStatus
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.servers import SLOWER, wait_until
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stepvad.errors import ConfigError
 from stepvad.files import hide_directories
 from stepvad.poses import Pose
-from stepvad.site.intake.delays import DelayHistogram, Delays
-from stepvad.site.intake.load import FrameLoad, Load
-from stepvad.site.intake.recent import RecentFrames, ScoredFrame
+from stepvad.site.load import FrameLoad, Load
 from stepvad.skeletons import COCO17, Skeleton, strokes
 
 CaptureState = Literal["offline", "online", "failed"]
@@ -38,6 +40,23 @@ HOUR_S = 3600
 """Length of a timeline."""
 RATE_OVER = 50
 """Number of latest frames used to measure the frame rate."""
+
+KEPT_S = 600.0
+"""How long frames are kept: as long as the score line shows at first."""
+MOST_FRAMES = 20_000
+"""Upper bound of frames per camera, whatever its rate and clock."""
+UNSEEN = -32768
+"""Coordinate of a joint that was not found."""
+SEEN = 0.05
+"""Minimum confidence of a joint to be drawn."""
+
+BUCKETS_S = (
+    *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper bounds of the histogram buckets for delays."""
+RECENT = 1000
+"""Number of latest delays used for quantiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +150,107 @@ class Snapshot:
     learning: LearningView | None = None
     """None if the site has a model that others made."""
     troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long something took, in seconds; quantiles are those of the latest delays."""
+
+    n: int
+    p50: float | None
+    """None before the first delay."""
+    p95: float | None
+    p99: float | None
+    counts: tuple[int, ...]
+    """How many there were in each step of the histogram of `/metrics`, and above its last."""
+    total_s: float
+
+
+class DelayHistogram:
+    """Mutable histogram behind `Delays`."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.total_s = 0.0
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, seconds: float) -> None:
+        """Count a delay."""
+        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.total_s += seconds
+        self.recent.append(seconds)
+
+    def view(self) -> Delays:
+        """An immutable copy."""
+        ranked = sorted(self.recent)
+        p50, p95, p99 = (
+            ranked[int(share * len(ranked))] if ranked else None for share in (0.5, 0.95, 0.99)
+        )
+        return Delays(sum(self.counts), p50, p95, p99, tuple(self.counts), self.total_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredFrame:
+    """The people in one scored frame of a camera; those without a full window have no score."""
+
+    number: int
+    wall: float
+    size: tuple[int, int]
+    """Width and height of the image in pixels."""
+    poses: tuple[Pose, ...]
+    scores: Mapping[int, float]
+    muted: Mapping[int, float] = field(default_factory=dict)
+    """Share of seen poses of people whose score does not count for events, by track."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecentFrame:
+    """One frame: joints `(P, V, 2)` in whole pixels, and the scores that there are."""
+
+    wall: float
+    size: tuple[int, int]
+    tracks: tuple[int, ...]
+    joints: NDArray[np.int16]
+    scores: Mapping[int, float]
+
+
+class RecentFrames:
+    """The frames of all cameras of the last minutes; thread-safe, with bounded memory."""
+
+    def __init__(self, kept_s: float = KEPT_S) -> None:
+        self._kept_s = kept_s
+        self._lock = threading.Lock()
+        self._cameras: dict[str, deque[RecentFrame]] = {}
+
+    def add(self, camera: str, frame: ScoredFrame) -> None:
+        """Keep a frame, and forget those that are too old."""
+        tracks = tuple(pose.track_id for pose in frame.poses)
+        kept = RecentFrame(
+            frame.wall, frame.size, tracks, whole_pixels(frame.poses), dict(frame.scores)
+        )
+        with self._lock:
+            frames = self._cameras.setdefault(camera, deque(maxlen=MOST_FRAMES))
+            while frames and frames[-1].wall > frame.wall:
+                frames.pop()  # the clock was set back
+            frames.append(kept)
+            while frames[0].wall < frame.wall - self._kept_s:
+                frames.popleft()
+
+    def between(self, camera: str, first: float, last: float) -> list[RecentFrame]:
+        """The frames of a camera in a span of wall-clock time, in order."""
+        with self._lock:
+            return [one for one in self._cameras.get(camera, ()) if first <= one.wall <= last]
+
+
+def whole_pixels(poses: Sequence[Pose]) -> NDArray[np.int16]:
+    """Joints of people in whole pixels `(P, V, 2)`; `UNSEEN` where none was found."""
+    if not poses:
+        return np.empty((0, 0, 2), np.int16)
+    places = np.stack([pose.keypoints for pose in poses])
+    sure = np.stack([pose.confidence for pose in poses]) >= SEEN
+    whole = np.clip(np.rint(np.nan_to_num(places)), -32767, 32767).astype(np.int16)
+    whole[~sure] = UNSEEN
+    return whole
 
 
 class _Timeline:
