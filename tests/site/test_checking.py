@@ -45,11 +45,9 @@ def password(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_check_says_by_what_tls_is_verified(tmp_path: Path) -> None:
     settings = site(tmp_path, "")
     assert link(settings).startswith("ok: camera door: TLS is verified, host name included, by /")
-    assert "checked against the authorities of the system" in describe(settings)
     make_certificates(tmp_path)
     settings = site(tmp_path, 'tls_ca = "ca.pem"')
     assert link(settings).endswith(f"by {tmp_path / 'ca.pem'}")
-    assert f"checked against {tmp_path / 'ca.pem'}" in describe(settings)
     assert settings.cameras[0].address().tls == CameraTls(tmp_path / "ca.pem")
 
 
@@ -58,7 +56,6 @@ def test_check_warns_of_tls_that_is_not_verified(tmp_path: Path) -> None:
     line = link(settings)
     assert line.startswith("warning: camera door: TLS is not verified (tls_insecure)")
     assert "would get the password" in line
-    assert "not checked (tls_insecure)" in describe(settings)
     assert settings.cameras[0].address().tls == CameraTls(insecure=True)
     assert shows_nothing(line, describe(settings))
 

@@ -15,10 +15,11 @@ from stepvad.events.record import message
 from stepvad.site.models import Models
 from stepvad.site.notify import plan
 from stepvad.site.notify.people import AppriseTarget
-from stepvad.site.notify.plan import NotificationRules, Notify, Scheduler, plan_file
+from stepvad.site.notify.plan import Notify, Scheduler, plan_file
 from stepvad.site.notify.words import UNSTORED, NoticeWords
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
+from stepvad.site.settings.page import NotifySettings
 from stepvad.site.status import CaptureState, LiveStatus
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
@@ -122,11 +123,11 @@ def test_a_sink_that_fails_is_told_to_everybody_but_itself(watched: Watched) -> 
     watched.spend(3)
     assert watched.told[1:] == ["notify:a gets no events"]
     words, sinks = NoticeWords("mill"), [*map("notify:{}".format, "ab")]
-    made = [
-        Notify(name, AppriseTarget.__new__(AppriseTarget), Scheduler(NotificationRules()), words,
-               watched.store, Path("plan"))
-        for name in sinks
-    ]  # fmt: skip
+    people, target = (
+        Scheduler(NotifySettings(to=["browsers"])),
+        AppriseTarget.__new__(AppriseTarget),
+    )
+    made = [Notify(name, target, people, words, watched.store, Path("plan")) for name in sinks]
     fault = Fault(key="sink", words="fails", sink="notify:a")
     for one in made:
         one.trouble(TroubleChange("begin", fault, 0.0, 0.0))
@@ -136,10 +137,9 @@ def test_a_sink_that_fails_is_told_to_everybody_but_itself(watched: Watched) -> 
 
 
 def test_who_hears_of_troubles() -> None:
-    yard = NotificationRules(cameras=frozenset({"yard"}))
-    of_gate, of_site = Fault(key="1", words="x", camera="gate"), Fault(key="2", words="x")
-    assert [yard.hears_of(one) for one in (of_gate, of_site)] == [False, True]
-    assert not replace(yard, troubles=False).hears_of(of_site)
+    yard = NotifySettings(to=["browsers"], cameras=["yard"])
+    assert [yard.hears_of(camera) for camera in ("gate", "yard", "")] == [False, True, True]
+    assert not yard.model_copy(update={"troubles": False}).hears_of("")
 
 
 def test_mail_goes_out_from_memory_while_the_disk_is_read_only(
@@ -152,8 +152,9 @@ def test_mail_goes_out_from_memory_while_the_disk_is_read_only(
             "MAIL", f"mailto://127.0.0.1:{server.port}?from=a@b.example&to=c@d.example"
         )
         store = Store(tmp_path / "events.db", ["notify:people"])
+        people = Scheduler(NotifySettings(to=["browsers"]))
         sink = Notify(
-            *("notify:people", AppriseTarget("env:MAIL"), Scheduler(NotificationRules())),
+            *("notify:people", AppriseTarget("env:MAIL"), people),
             *(NoticeWords("mill", "http://mill"), store, plan_file(disk.path, "notify:people")),
         )
         delivery = SinkDelivery(store.outbox, sink)

@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from stepvad.codec import Count, NewerVersionError
 from stepvad.errors import ConfigError, StepvadError, os_reason
 from stepvad.events.record import DeliveryError, Record, SinkMessage
-from stepvad.events.rules import ChangeKind, WatchHours
+from stepvad.events.rules import ChangeKind
 from stepvad.files import read_state, write_state
 from stepvad.retries import Backoff
 from stepvad.site.notify.people import Target
@@ -23,7 +23,7 @@ from stepvad.site.notify.words import Notice, NoticeWords, NotificationKind
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
-from stepvad.site.troubles import Fault, TroubleChange
+from stepvad.site.troubles import TroubleChange
 
 logger = logging.getLogger(__name__)
 WORDS_S = 4.0
@@ -88,7 +88,7 @@ class Notify:
 
     def trouble(self, change: TroubleChange) -> None:
         """Take down a trouble of the site; the message follows."""
-        if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault):
+        if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault.camera):
             if not self._troubles:
                 self._gathered_at = self._monotonic() + GATHER_S
             self._troubles.append(change)
@@ -224,26 +224,22 @@ class Notify:
 class Scheduler:
     """Decides when messages are sent. All that is due at one time goes into one message."""
 
-    rules: NotificationRules
+    rules: NotifySettings
 
     def changed(
         self, plan: NotificationPlan, kind: ChangeKind, record: Record, now: float
     ) -> NotificationPlan:
         """The plan after a change of an event; the same change twice makes no difference."""
-        # an event that is over: told so if people heard of it
         known = plan.event(record.id)
         if kind == "end":
             if known is None or known.ended:
                 return plan
-            over = self.rules.say_when_over and known.told > 0
-            return plan.with_event(replace(known, ended=True, over_due=over))
+            return plan.with_event(replace(known, ended=True))
         if known is None:
-            if not record.is_open or not self.rules.concerns(record):
+            if not record.is_open or not self.rules.concerns(record.camera, record.zones):
                 return plan
             # the first message waits a moment for the words that explain the event
-            due: float | None = now + WORDS_S if record.why is None else now
-            if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
-                due = None
+            due = now + WORDS_S if record.why is None else now
             return plan.with_event(TrackedEvent(record.id, due))
         # words that came in time go out at once, and those that people have not heard after them
         if record.why is not None and known.told == 0 and known.due is not None and known.due > now:
@@ -259,19 +255,15 @@ class Scheduler:
         plan = self._current(plan, now, seen)
         left = self.rules.most_per_hour - len(plan.sent)
         if left <= 0 or self.rules.quiet.include(now):
-            # quiet hours, or the hour's messages are spent: what is due waits, except that an event
-            # is over, which is said at once or not at all
-            events = (replace(one, over_due=False) for one in plan.events)
-            return replace(plan, events=tuple(one for one in events if not one.is_done)), None
+            # quiet hours, or the hour's messages are spent: what is due waits
+            return plan, None
         next_at = None
         if left == 1:
             next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
-        # new events first, then those that are over, then repeats: one kind in a message
+        # new events first, then repeats: one kind in a message
         due = [one for one in plan.events if one.due is not None and one.due <= now]
         if new := [one.id for one in due if one.told == 0 or one.words_until is not None]:
             return plan, Notification("new", tuple(new), next_at)
-        if over := [one.id for one in plan.events if one.over_due]:
-            return plan, Notification("over", tuple(over), next_at)
         # the last message of an hour is kept for an event that nobody has heard of
         if due and (left > 1 or self.rules.most_per_hour == 1):
             return plan, Notification("again", tuple(one.id for one in due), next_at)
@@ -294,14 +286,11 @@ class Scheduler:
             event = plan.event(id)
             if event is None:
                 continue
-            if message.kind == "over":
-                plan = plan.with_event(replace(event, over_due=False))
-            else:
-                told = event.told + 1
-                repeats = self.rules.repeat_s is not None and told <= self.rules.repeat_times
-                due = now + (self.rules.repeat_s or 0.0) if repeats else None
-                until = now + LATE_WORDS_S if told == 1 and id in wordless else None
-                plan = plan.with_event(replace(event, told=told, due=due, words_until=until))
+            told = event.told + 1
+            repeats = self.rules.repeat_minutes is not None and told <= self.rules.repeat_times
+            due = now + self.rules.repeat_s if repeats else None
+            until = now + LATE_WORDS_S if told == 1 and id in wordless else None
+            plan = plan.with_event(replace(event, told=told, due=due, words_until=until))
         return replace(plan, sent=(*plan.sent, now)) if counts else plan
 
     def _current(
@@ -309,7 +298,7 @@ class Scheduler:
     ) -> NotificationPlan:
         """Forget what was seen and what is older than an hour; bear a clock that was set back."""
         # a clock that was set back must not keep messages waiting for days
-        latest = now + max(WORDS_S, self.rules.repeat_s or 0.0)
+        latest = now + max(WORDS_S, self.rules.repeat_s)
         events = []
         for one in plan.events:
             due = None if one.due is None or one.id in seen else min(one.due, latest)
@@ -322,52 +311,6 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class NotificationRules:
-    """Rules of the events that people hear of, and of the hours."""
-
-    cameras: frozenset[str] = frozenset()
-    """Empty: all."""
-    zones: frozenset[str] = frozenset()
-    """Empty: all, and events outside of every zone."""
-    quiet: WatchHours = field(default=WatchHours(()))
-    """Hours without messages."""
-    drop_quiet: bool = False
-    """True if events of quiet hours are never reported."""
-    most_per_hour: int = 12
-    repeat_s: float | None = None
-    repeat_times: int = 3
-    say_when_over: bool = False
-    troubles: bool = True
-
-    @classmethod
-    def from_settings(cls, settings: NotifySettings) -> NotificationRules:
-        """Build from the settings."""
-        repeat = settings.repeat_minutes
-        return cls(
-            cameras=frozenset(settings.cameras),
-            zones=frozenset(settings.zones),
-            quiet=WatchHours.parse(settings.quiet_hours),
-            drop_quiet=settings.in_quiet_hours == "drop",
-            most_per_hour=settings.most_per_hour,
-            repeat_s=None if repeat is None else 60.0 * repeat,
-            repeat_times=settings.repeat_times,
-            say_when_over=settings.say_when_over,
-            troubles=settings.troubles,
-        )
-
-    def hears_of(self, fault: Fault) -> bool:
-        """True if people hear of this trouble of the site or of one of its cameras."""
-        is_own = not (self.cameras and fault.camera) or fault.camera in self.cameras
-        return self.troubles and is_own
-
-    def concerns(self, record: Record) -> bool:
-        """True if people hear of this event."""
-        if self.cameras and record.camera not in self.cameras:
-            return False
-        return not self.zones or not self.zones.isdisjoint(record.zones)
-
-
-@dataclass(frozen=True, slots=True)
 class TrackedEvent:
     """An event that goes on, or of which a message is still to be sent."""
 
@@ -377,15 +320,13 @@ class TrackedEvent:
     told: Count = 0
     """Messages sent about it."""
     ended: bool = False
-    over_due: bool = False
-    """True if a message that it is over is to be sent."""
     words_until: float | None = None
     """How long words are sent that the first message lacked; None if it had them."""
 
     @property
     def is_done(self) -> bool:
         """True if it can be forgotten."""
-        return self.ended and self.due is self.words_until is None and not self.over_due
+        return self.ended and self.due is self.words_until is None
 
 
 @dataclass(frozen=True, slots=True)

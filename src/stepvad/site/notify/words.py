@@ -17,7 +17,7 @@ from stepvad.events.record import Record
 from stepvad.site.settings.page import Web, is_loopback
 from stepvad.site.troubles import TroubleChange
 
-NotificationKind = Literal["new", "again", "over"]
+NotificationKind = Literal["new", "again"]
 UNSTORED = "The site cannot store events now, so the page may not show this."
 LISTED = 5
 """Events that a message describes; of more it says the number only."""
@@ -106,15 +106,9 @@ class NoticeWords:
         )
 
     def _one(self, kind: NotificationKind, record: Record, now: float) -> Notice:
-        match kind:
-            case "new":
-                says = what(record)
-            case "again":
-                says = f"Nobody has looked yet. {what(record)}"
-            case "over":
-                says = f"Over after {lasted((record.end_time or 0.0) - record.start_time)}"
+        seen = "Nobody has looked yet. " if kind == "again" else ""
         # the link opens this event
-        body = f"{says}. {self._when(record.start_time, now)}"
+        body = f"{seen}{what(record)}. {self._when(record.start_time, now)}"
         link = f"{self.page}/#event/{quote(record.id, safe='')}" if self.page else ""
         return Notice(place(record), body, link, record.id)
 
@@ -122,7 +116,7 @@ class NoticeWords:
         # one line for each of the latest events, and how many of each camera
         counts = Counter(_name(record.camera) for record in records)
         cameras = ", ".join(f"{camera} {n}" for camera, n in counts.most_common(LISTED))
-        ending = {"new": "", "again": ", nobody has looked yet", "over": ", over"}[kind]
+        ending = {"new": "", "again": ", nobody has looked yet"}[kind]
         lines = [
             f"{self._when(one.start_time, now)} {place(one)}: {said[:1].lower()}{said[1:]}"
             for one in records[-LISTED:]

@@ -12,13 +12,8 @@ from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import redact
-from stepvad.site.settings.page import describe_people, is_loopback
-from stepvad.site.settings.sections import (
-    CameraSettings,
-    PoseSettings,
-    Sinks,
-    SiteSettings,
-)
+from stepvad.site.settings.page import concern_of, is_loopback, limits_of
+from stepvad.site.settings.sections import SiteSettings
 
 KeyPath = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -108,106 +103,40 @@ def parse(text: str) -> dict[str, object]:
 
 
 def describe(settings: SiteSettings) -> str:
-    """Describe what a site will do, without secrets."""
-    cameras = settings.cameras
-    # the site, its cameras, and how people are found in their pictures
+    """Describe where a site's alerts, data and page are, without secrets."""
+    sinks, kept = settings.sinks, settings.retention
     lines = [
-        f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
-        f"scored by {settings.model or 'a model that it learns itself'}."
+        f"Site {settings.name}, cameras: {', '.join(one.name for one in settings.cameras)}; scored "
+        f"by {settings.model or 'a model that it learns itself'}.",
+        "Alerts go into the event store, and:",
     ]
-    for camera in cameras:
-        learns = settings.learns(camera)
-        lines += [f"  {line}" for line in _of_camera(camera, learns=learns)]
-    if any(camera.has_pictures for camera in cameras):
-        lines.append(_of_pose(settings.pose))
-    lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
-    # what is kept, and who may look
-    kept = settings.retention
+    if sinks.mqtt:
+        how = "encrypted" if sinks.mqtt.tls else "not encrypted"
+        broker = f"{sinks.mqtt.host}:{sinks.mqtt.port}"
+        lines.append(f"  to the broker {broker}, {how}, under {sinks.mqtt.prefix}/")
+    for webhook in sinks.webhooks:
+        signed = "signed" if webhook.secret else "not signed"
+        lines.append(f"  to {redact(webhook.url)} ({webhook.name}), {signed}")
+    if sinks.file:
+        lines.append(f"  to the file {sinks.file.path}")
+    for people in sinks.notify:
+        lines.append(f"  to people ({people.name}), events of {concern_of(people)}:")
+        lines.append(f"    {'; '.join([', '.join(people.to), *limits_of(people)])}")
     lines.append(
         f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
         f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels."
     )
-    return "\n".join([*lines, _of_web(settings)])
-
-
-def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
-    looks = {"stream": redact(camera.url), "demo": "the bundled scene"}
-    with_words = f" with the credentials of {camera.credentials}" if camera.credentials else ""
-    again = ", in a loop" if camera.loop else ""
-    lines = [
-        f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
-        f"{camera.rate:g} frames a second."
-    ]
-    if camera.tls_insecure:
-        lines.append("  Its certificate is not checked (tls_insecure).")
-    elif camera.uses_tls:
-        trusted = camera.tls_ca or "the authorities of the system"
-        lines.append(f"  Its certificate is checked against {trusted}.")
-    if camera.model:
-        lines.append(f"  Its model is {camera.model}.")
-    of_model = "the limit that the site learns" if learns else "its calibrated threshold"
-    above = f"above {of_model}" if camera.threshold is None else f"above {camera.threshold:g}"
-    lines.append(f"  It alerts on scores {above}.")
-    if camera.zones:
-        lines.append(f"  Its zones: {', '.join(camera.zones)}.")
-    if camera.hours:
-        lines.append(f"  Events are raised at {', '.join(camera.hours)}.")
-    for zone, hours in camera.zone_hours.items():
-        when = f"at {', '.join(hours)} only" if hours else "never"
-        lines.append(f"  People in its zone {zone} raise events {when}.")
-    if camera.record:
-        lines.append("  Its poses are recorded.")
-    return lines
-
-
-def _of_pose(pose: PoseSettings) -> str:
-    on = "the engine that suits the processor" if pose.engine == "auto" else f"{pose.engine}"
-    on += "" if pose.precision == "auto" else f" in {pose.precision}"
-    on += "" if pose.device == "cpu" else f", device {pose.device}"
-    workers = "1 process" if pose.workers == 1 else f"{pose.workers} processes"
-    threads = "1 thread" if pose.threads == 1 else f"{pose.threads} threads"
-    return (
-        f"People are found by {pose.detector} and {pose.pose} on {on}: {workers} "
-        f"with {threads}, up to {pose.batch} frames at a time; people with a mean confidence below "
-        f"{pose.min_confidence:g} are dropped."
-    )
-
-
-def _of_sinks(sinks: Sinks) -> list[str]:
-    lines = ["into the event store, always"]
-    if sinks.mqtt:
-        how = "encrypted" if sinks.mqtt.tls else "not encrypted"
-        lines.append(
-            f"to the broker {sinks.mqtt.host}:{sinks.mqtt.port}, {how}, under {sinks.mqtt.prefix}/"
-        )
-    for webhook in sinks.webhooks:
-        signed = "signed" if webhook.secret else "not signed"
-        lines.append(f"to {redact(webhook.url)} ({webhook.name}), {signed}")
-    if sinks.file:
-        lines.append(f"to the file {sinks.file.path}")
-    return [*lines, *(line for people in sinks.notify for line in describe_people(people))]
-
-
-def _of_web(settings: SiteSettings) -> str:
+    # the page: who can reach it, and over what
     web = settings.web
     if not web.enabled:
-        return "There is no page."
+        return "\n".join([*lines, "There is no page."])
     token = web.token or settings.data / "token"
-    lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
-    if web.certificate:
-        lines.append(f"It serves TLS with the certificate {web.certificate}.")
-    elif web.trusted_proxies:
-        lines.append(
-            f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
-            f"{', '.join(web.trusted_proxies)}."
-        )
-    elif not is_loopback(web.host):
+    lines.append(f"The page is at {web.url}/ and asks for the token in {token}.")
+    if web.trusted_proxies:
+        proxies = ", ".join(web.trusted_proxies)
+        lines.append(f"It listens on {web.host} port {web.port} for the proxy at {proxies}.")
+    elif not web.certificate and not is_loopback(web.host):
         lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
-    if web.user_header is not None:
-        others = "are refused" if web.sso_role == "none" else f"may {web.sso_role}"
-        lines.append(
-            f"That proxy passes user names ({web.user_header}); users without an account {others}."
-        )
     return "\n".join(lines)
 
 

@@ -314,11 +314,8 @@ class NotifySettings(Section):
     quiet_hours: Hours = Field(
         default_factory=list,
         max_length=24,
-        description='Hours without messages, such as ["22:00-06:00"], in the machine\'s time zone.',
-    )
-    in_quiet_hours: Literal["hold", "drop"] = Field(
-        "hold",
-        description="hold: one summary when the quiet hours are over; drop: no message at all.",
+        description='Hours without messages, such as ["22:00-06:00"], in the machine\'s time zone; '
+        "one summary follows.",
     )
     most_per_hour: int = Field(
         12,
@@ -335,9 +332,6 @@ class NotifySettings(Section):
     repeat_times: int = Field(
         3, ge=1, le=100, description="Number of repeats, with repeat_minutes."
     )
-    say_when_over: bool = Field(
-        False, description="Send a second, short message when the event is over."
-    )
     troubles: bool = Field(
         True,
         description="Say what is wrong with the site or a camera, and when it is over, "
@@ -348,6 +342,25 @@ class NotifySettings(Section):
     def browsers(self) -> bool:
         """True if browsers get the messages."""
         return BROWSERS in self.to
+
+    @property
+    def quiet(self) -> WatchHours:
+        """Hours without messages."""
+        return WatchHours.parse(self.quiet_hours)
+
+    @property
+    def repeat_s(self) -> float:
+        """Seconds between repeats; 0 without any."""
+        return 60.0 * (self.repeat_minutes or 0.0)
+
+    def hears_of(self, camera: str) -> bool:
+        """True if people hear of a trouble of this camera, or of the site without one."""
+        return self.troubles and not (self.cameras and camera and camera not in self.cameras)
+
+    def concerns(self, camera: str, zones: Iterable[str]) -> bool:
+        """True if people hear of an event of this camera in these zones."""
+        is_named = not self.cameras or camera in self.cameras
+        return is_named and (not self.zones or not {*self.zones}.isdisjoint(zones))
 
     def check_names(self, cameras: Collection[str], zones: Collection[str]) -> None:
         """Raise unless every camera and zone named here is one of the site."""
@@ -387,13 +400,6 @@ def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def describe_people(people: NotifySettings) -> list[str]:
-    """Describe who gets which messages, without secrets."""
-    to = ", ".join(people.to)
-    limits = "; ".join(limits_of(people))
-    return [f"to people ({people.name}), events of {concern_of(people)}: {to}", f"  {limits}"]
-
-
 def concern_of(people: NotifySettings) -> str:
     """Describe of which cameras and zones people hear."""
     where = _either(people.cameras, "camera") if people.cameras else "all cameras"
@@ -405,15 +411,12 @@ def limits_of(people: NotifySettings) -> list[str]:
     limits = [f"at most {people.most_per_hour} messages an hour, the rest in one"]
     if people.quiet_hours:
         hours = " and ".join(people.quiet_hours)
-        then = "one message after" if people.in_quiet_hours == "hold" else "no message, ever"
-        limits.append(f"none from {hours} ({then})")
+        limits.append(f"none from {hours} (one message after)")
     if people.repeat_minutes is not None:
         limits.append(
             f"again every {people.repeat_minutes:g} minutes until someone has seen the event, "
             f"at most {people.repeat_times} times"
         )
-    if people.say_when_over:
-        limits.append("another when it is over")
     return limits
 
 

@@ -80,7 +80,7 @@ def connect_people(
     """Create the sinks for people with these names, which follow in `names`."""
     for name, people, to in people_sinks(settings.sinks):
         if name in chosen:
-            scheduler = plan.Scheduler(plan.NotificationRules.from_settings(people))
+            scheduler = plan.Scheduler(people)
             target, file = target_named(to, settings), plan.plan_file(settings.data, name)
             yield plan.Notify(name, target, scheduler, words_for(settings), events, file)
 
