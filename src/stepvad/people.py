@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -165,6 +166,47 @@ def pose_overlap(
     apart = np.square(a[0][:, None] - b[0][None]).sum(axis=3)
     near = np.exp(-apart / (2 * np.square(JOINT_SPREAD * heights))[:, None, None])
     return np.asarray((weight * near).sum(axis=2) / weight.sum(axis=2), np.float32)
+
+
+def best_pairs(worth: NDArray[np.floating]) -> list[tuple[int, int]]:
+    """Pair the rows of `(N, M)` with its columns to the largest sum; min(N, M) pairs, by row.
+
+    The Hungarian method: each row takes the shortest way to a free column, over columns whose
+    rows move on. Minus infinity forbids a pair.
+    """
+    if len(worth) > worth.shape[1]:
+        return sorted((row, column) for column, row in best_pairs(worth.T))
+    cost: list[list[float]] = np.negative(worth).tolist()
+    columns = range(worth.shape[1])
+    price_of_row, price = [0.0] * len(cost), [0.0] * len(columns)
+    owner, taken = [-1] * len(columns), [-1] * len(cost)
+    for start in range(len(cost)):
+        # the cheapest way from the new row to a free column, the nearest column first
+        way, before = [math.inf] * len(columns), [start] * len(columns)
+        left, passed, row, length = [*columns], [], start, 0.0
+        while row >= 0:
+            spent = length - price_of_row[row]
+            for at in left:
+                over = spent + cost[row][at] - price[at]
+                if over < way[at]:
+                    way[at], before[at] = over, row
+            column = min(left, key=way.__getitem__)
+            length = way[column]
+            if not math.isfinite(length):
+                raise ValueError("expected a pair for every row, got too many infinities or NaN")
+            left.remove(column)
+            passed.append(column)
+            row = owner[column]
+        # by these prices every pair made so far remains the best of its row
+        price_of_row[start] += length
+        for at in passed[:-1]:
+            price_of_row[owner[at]] += length - way[at]
+            price[at] -= length - way[at]
+        # along the way back every row takes the column that it reached
+        while column >= 0:
+            row = before[column]
+            owner[column], taken[row], column = row, column, taken[row]
+    return [*enumerate(taken)]
 
 
 def _area(boxes: Float32s) -> Float32s:

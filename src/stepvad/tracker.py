@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 from stepvad import skeletons
 from stepvad.errors import DataError
-from stepvad.people import Boxes, Float32s, People, centres, heights, iou, pose_overlap
+from stepvad.people import Boxes, Float32s, People, best_pairs, centres, heights, iou, pose_overlap
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Bodies, jumped
@@ -454,9 +453,7 @@ class LastGood:
 def _pairs(likely: Likeness) -> Pairs:
     """Pair persons and detections to the largest sum of likenesses."""
     worth = np.where(likely.allowed, likely.values + 2, 0)  # more pairs come before better ones
-    persons, rows = linear_sum_assignment(worth, maximize=True)
-    pairs = zip(persons.tolist(), rows.tolist(), strict=True)
-    return {at: row for at, row in pairs if likely.allowed[at, row]}
+    return {at: row for at, row in best_pairs(worth) if likely.allowed[at, row]}
 
 
 def _shared(likely: Likeness, pairs: Pairs) -> dict[int, list[int]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from stepvad.people import (
     NOBODY,
@@ -15,6 +14,7 @@ from stepvad.people import (
     Float32s,
     LastPoses,
     People,
+    best_pairs,
     centres,
     extents,
     heights,
@@ -238,9 +238,7 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
     # the nearest pairs altogether, then those of them that are near at all
     worth = np.where(near, 2 * FARTHEST - distance, 0)
-    rows, columns = linear_sum_assignment(worth, maximize=True)
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [(row, column) for row, column in pairs if near[row, column]]
+    return [(row, column) for row, column in best_pairs(worth) if near[row, column]]
 
 
 def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
