@@ -3,8 +3,7 @@
     python -m studies fleet overhead [--rounds 5]    a worker against a bare consumer, CPU per frame
     python -m studies fleet scaling                   frames a second with one and with two workers
     python -m studies fleet latency                   from frame to event at 80 % of capacity
-    python -m studies fleet simulate --cameras 200 --minutes 10 [--grow 3] [--trace 0.02]    a fleet
-    python -m studies fleet trace                     where one message spent its time
+    python -m studies fleet simulate --cameras 200 --minutes 10 [--grow 3]    a fleet
     python -m studies fleet storm [--rounds 5]        1,000 events at once, until all are stored
 
 Brokers are real and on the loopback interface. Figures of a busy machine are noise: run it alone.
@@ -32,7 +31,6 @@ import numpy as np
 from nats.js import api
 
 from stepvad.detector import Detector
-from stepvad.evaluation.walkers import make_clips
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings, FleetSettings, ModelSettings, WorkerSettings
 from stepvad.fleet.subjects import POSES
@@ -47,15 +45,11 @@ from stepvad.windows.live import WindowAssembler
 from stepvad.windows.views import Windows
 from studies.figures import cpu_s
 from studies.simulated import fleet as simulated_fleet
-from studies.simulated import stages
 from studies.simulated.cameras import RATE, SHARDS, Camera
 from studies.simulated.fleet import Load, events_of, fleet, player, sent_by, total
-from tests.fleet.collector import collector, traced, tree
 from tests.fleet.results import event
-from tests.fleet.servers import Broker, broker, bus_settings, cluster, postgres_server
+from tests.fleet.servers import Broker, broker, bus_settings, cluster
 
-EXPORTED_S = 6.0
-"""Spans are exported every 5 s."""
 QUIET = 1e6
 """A threshold that nobody passes: events are rare, and not what is measured."""
 
@@ -260,14 +254,7 @@ def cpu_of(one: Broker) -> float:
 def simulate(given: argparse.Namespace) -> None:
     """A whole fleet for some minutes, to which partitions may be added."""
     load = Load(given.cameras, given.people, given.message, given.minutes * 60)
-    if not given.trace:
-        simulated_fleet.simulate(load, given.workers, given.grow)
-        return
-    with collector() as found:
-        traced = load._replace(trace=found.endpoint, ratio=given.trace)
-        simulated_fleet.simulate(traced, given.workers, given.grow)
-        time.sleep(EXPORTED_S)
-    print(f"\n{stages.table(found.spans)}\n\n{stages.stalls(found.spans)}")
+    simulated_fleet.simulate(load, given.workers, given.grow)
 
 
 def latency(given: argparse.Namespace) -> None:
@@ -298,17 +285,6 @@ async def delays_of(settings: BusSettings) -> list[float]:
         async for _, headers, at in events_of(settings)
         if FRAME_TIME in headers
     ]
-
-
-def trace(given: argparse.Namespace) -> None:
-    """The whole way of one message, the median of those that changed an event."""
-    clip, _ = next(make_clips(1, seed=5, seconds=12.0, anomalies=True))
-    with tempfile.TemporaryDirectory() as name, postgres_server() as database:
-        found = traced(Path(name), database.dsn, clip).traces()
-    whole = [spans for spans in found.values() if any(span.name == "writer" for span in spans)]
-    whole.sort(key=lambda spans: max(span.end for span in spans) - spans[0].start)
-    print(f"{len(found)} traces, {len(whole)} of them with an event\n")
-    print(tree(whole[len(whole) // 2]))
 
 
 def storm(given: argparse.Namespace) -> None:
@@ -373,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in (overhead, scaling, latency, simulate, trace, storm):
+    for verb in (overhead, scaling, latency, simulate, storm):
         made = verbs.add_parser(verb.__name__)
         made.set_defaults(run=verb)
         made.add_argument("--rounds", type=int, default=3)
@@ -386,7 +362,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         made.add_argument("--seconds", type=float, default=30.0)
         made.add_argument("--share", type=float, default=0.8)
         made.add_argument("--capacity", type=float, default=0.0)
-        made.add_argument("--trace", type=float, default=0.0, help="share of messages to trace")
         made.add_argument("--grow", type=int, default=0, help="partitions to add meanwhile")
     given = parser.parse_args(arguments)
     given.run(given)

@@ -25,7 +25,6 @@ from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.tasks import end
-from stepvad.fleet.tracing import Journey, Tracing, opened
 
 RATE = 10.0
 SHARDS = 16
@@ -121,20 +120,12 @@ class Route:
     place: Place
     moved: Moved | None = None
     moves: int = 0
-    tracing: Tracing | None = None
 
-    async def send(self, late_s: float) -> None:
-        """Send its next frames, which were due some time ago, to another shard if it has moved."""
-        journey = None
-        if self.tracing is not None:
-            camera, seq = f"{self.camera.site}/{self.camera.camera}", self.camera.seq
-            journey = self.tracing.begin("edge", time.time() - late_s, camera=camera, seq=seq)
+    async def send(self) -> None:
+        """Send its next frames, to another shard if it has moved."""
         if self.directory.place(self.camera.camera) != self.place:
             await self._move()
-        await self._publish(self.camera.message(), journey)
-        if journey is not None:
-            journey.mark("edge publish")
-            journey.end("sent")
+        await self._publish(self.camera.message())
 
     async def lose(self) -> None:
         """Tell that the connection is over."""
@@ -150,17 +141,13 @@ class Route:
         for first in range(max(one.seq - again, 0), one.seq, one.frames):
             await self._publish(one.at(first))
 
-    async def _publish(self, data: bytes, journey: Journey | None = None) -> None:
+    async def _publish(self, data: bytes) -> None:
         subject = self.bus.subjects.poses(self.camera.site, self.camera.camera, self.place)
         headers = {} if self.moved is None else self.moved.headers
-        if journey is not None:
-            headers |= journey.headers
         await self.bus.client.publish(subject, data, headers=headers or None)
 
 
-async def play(
-    bus: NatsBus, cameras: list[Camera], seconds: float, tracing: Tracing | None = None
-) -> Sent:
+async def play(bus: NatsBus, cameras: list[Camera], seconds: float) -> Sent:
     """Send at the pace of the cameras; their sites ask in turn where to send."""
     directories = {c.site: EdgeDirectory(c.site, "", bus.subjects) for c in cameras}
     following = [
@@ -168,8 +155,7 @@ async def play(
         for i, one in enumerate(directories.values())
     ]
     routes = [
-        Route(bus, c, directories[c.site], directories[c.site].place(c.camera), tracing=tracing)
-        for c in cameras
+        Route(bus, c, directories[c.site], directories[c.site].place(c.camera)) for c in cameras
     ]
     pause = cameras[0].frames / RATE
     started, sent = time.monotonic(), 0
@@ -178,7 +164,7 @@ async def play(
             due = started + (sent + i / len(routes)) * pause
             if (wait := due - time.monotonic()) > 0.002:
                 await asyncio.sleep(wait)
-            await route.send(max(-wait, 0.0))
+            await route.send()
         sent += 1
     late_s = time.monotonic() - started - sent * pause
     for route in routes:
@@ -198,10 +184,7 @@ async def _main(given: argparse.Namespace) -> None:
     settings = BusSettings(servers=given.server, shards=SHARDS)
     cameras = [Camera(i, given.people, given.message) for i in range(given.cameras)]
     async with connected(settings, "player") as bus:
-        tracing = opened(given.trace, given.ratio, "edge")
-        sent = await play(bus, cameras, given.seconds, tracing)
-        if tracing is not None:
-            tracing.close()
+        sent = await play(bus, cameras, given.seconds)
     sys.stdout.write(json.dumps(sent._asdict()) + "\n")
 
 
@@ -212,6 +195,4 @@ if __name__ == "__main__":
     parser.add_argument("--people", type=int, default=5)
     parser.add_argument("--message", type=int, default=10, help="frames in a message")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--trace", help="where traces go")
-    parser.add_argument("--ratio", type=float, default=0.0)
     asyncio.run(_main(parser.parse_args()))

@@ -47,10 +47,6 @@ class Load(NamedTuple):
     message: int
     """Frames in a message."""
     seconds: float
-    trace: str | None = None
-    """Where traces go."""
-    ratio: float = 0.0
-    """Share of the messages that are traced."""
 
 
 class Sample(NamedTuple):
@@ -103,7 +99,6 @@ def player(one: Broker, load: Load) -> subprocess.Popen[str]:
     """The cameras, in a process of their own."""
     words = ["--server", one.address, "--people", str(load.people), "--message", str(load.message)]
     words += ["--seconds", str(load.seconds), "--cameras", str(load.cameras)]
-    words += [] if load.trace is None else ["--trace", load.trace, "--ratio", str(load.ratio)]
     return subprocess.Popen(
         [sys.executable, "-m", "studies.simulated.cameras", *words],
         stdout=subprocess.PIPE,
@@ -124,8 +119,7 @@ def simulate(load: Load, workers: int, grow: int) -> None:
     with tempfile.TemporaryDirectory() as name, broker(Path(name)) as one:
         bus = BusSettings(servers=[one.address], shards=SHARDS, poses_mb=poses_mb)
         asyncio.run(set_up(FleetSettings(bus=bus)))
-        trace = None if load.trace is None else {"endpoint": load.trace}
-        with fleet(one, workers, trace=trace, poses_mb=poses_mb) as made:
+        with fleet(one, workers, poses_mb=poses_mb) as made:
             say(
                 f"{load.cameras} cameras x {RATE:g} frames a second x {load.people} people, "
                 f"{load.message} frames a message, {workers} worker(s), "

@@ -229,7 +229,6 @@ class WorkerProcess:
         records: bool = True,
         worker: dict[str, object] | None = None,
         inside: Sequence[str] = (),
-        trace: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
         """`inside`: words before the command, which run it on another host."""
@@ -253,7 +252,7 @@ class WorkerProcess:
             **(worker or {}),
         }
         self._settings.write_text(
-            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n[trace]\n{_toml(trace or {})}\n"
+            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
             f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {threshold}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None

@@ -13,7 +13,6 @@ from stepvad.fleet.places import SHARDS, Partition
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tenant_name import LONGEST, is_tenant
 from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
-from stepvad.fleet.tracing import Tracing, opened
 from stepvad.site.settings.file import read
 from stepvad.site.settings.page import NAME, Beside, Reference, Section, Web, check_distinct
 from stepvad.site.settings.sections import DEMO, SiteSettings
@@ -92,27 +91,6 @@ class BusSettings(Section):
                     "credentials belong to user and password"
                 )
         return self
-
-
-class TraceSettings(Section):
-    """Traces of single messages, by OpenTelemetry."""
-
-    endpoint: str | None = Field(
-        None,
-        pattern=r"^https?://[^\s@]+$",
-        description="OTLP/HTTP endpoint of a collector, such as http://127.0.0.1:4318/v1/traces; "
-        "without one, nothing is traced.",
-    )
-    ratio: float = Field(
-        0.001,
-        ge=0,
-        le=1,
-        description="Share of an edge's messages to trace; workers and writers follow it.",
-    )
-
-    def opened(self, role: str) -> Tracing | None:
-        """Trace, if there is where to."""
-        return opened(self.endpoint, self.ratio, role)
 
 
 class WorkerSettings(Section):
@@ -214,9 +192,6 @@ class EdgeSettings(Section):
         le=60,
         description="Seconds of poses to resend after a broker was unreachable.",
     )
-    trace: TraceSettings = Field(
-        default_factory=TraceSettings, description="Traces of messages, on their whole way."
-    )
 
 
 class EdgeSite(SiteSettings):
@@ -285,9 +260,6 @@ class FleetSettings(Section):
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
     web: Web = Field(default_factory=Web, description="The page; it needs a token.")
-    trace: TraceSettings = Field(
-        default_factory=TraceSettings, description="Traces of messages, on their whole way."
-    )
     tenants: list[TenantSettings] = Field(
         default_factory=list, description="Owners of sites, for stepvad fleet setup and tenant."
     )

@@ -16,7 +16,6 @@ from stepvad.codec import Fields, from_plain, to_plain
 from stepvad.errors import DataError
 from stepvad.events.record import Record, SinkMessage, message
 from stepvad.events.rules import ChangeKind
-from stepvad.fleet.tracing import Journey
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 
@@ -83,8 +82,6 @@ class Batch:
     """Reason the connection ended."""
     moved: bool = False
     """Whether the frames that follow are sent to another shard."""
-    journey: Journey | None = None
-    """Its way through this process, if it is traced; not sent."""
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -112,7 +109,6 @@ class Batch:
             tracks=self.tracks[rows],
             keypoints=self.keypoints[rows],
             confidence=self.confidence[rows],
-            journey=self.journey,
         )
 
 

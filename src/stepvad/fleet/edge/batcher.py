@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepvad.events.camera import MOST_PEOPLE
-from stepvad.fleet.tracing import Journey, Tracing
-from stepvad.fleet.wire import Batch, CameraConnection, CoordinatePrecision, batch_of, encode
+from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.poses import Pose
 from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.skeletons import Skeleton
@@ -33,8 +31,6 @@ class EncodedBatch:
     """Frames of the connection up to and with this message."""
     is_last: bool = False
     """Whether it ends the connection."""
-    journey: Journey | None = None
-    """Its way through this edge, if it is traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +52,8 @@ class StreamInfo:
 class FrameBatcher:
     """Batches the frames of one camera; each connection gets a unique epoch."""
 
-    def __init__(
-        self, label: StreamInfo, next_epoch: Callable[[], int], tracing: Tracing | None = None
-    ) -> None:
-        self.label, self._tracing = label, tracing
+    def __init__(self, label: StreamInfo, next_epoch: Callable[[], int]) -> None:
+        self.label = label
         self._next_epoch = next_epoch
         self._tracker = Tracker()
         self._connection: int | None = None
@@ -69,8 +63,6 @@ class FrameBatcher:
         self._frames: list[tuple[int, list[Pose]]] = []
         self._since = 0.0
         """When the oldest buffered frame was added."""
-        self._received = 0.0
-        """Unix time at which its picture or its poses were received."""
         self.seen: list[Pose] = []
         """Poses of the latest frame."""
 
@@ -85,7 +77,6 @@ class FrameBatcher:
             self._size = frame.size
         if not self._frames:
             self._since = now
-            self._received = time.time() - (time.monotonic() - frame.arrived)
         self.seen = self._poses(frame)
         self._frames.append((frame.slot, self.seen))
         people = sum(len(seen) for _, seen in self._frames)
@@ -156,17 +147,4 @@ class FrameBatcher:
             connection=connection,
             end=batch.end,
             is_last=lost is not None,
-            journey=self._journey(batch) if frames else None,
         )
-
-    def _journey(self, batch: Batch) -> Journey | None:
-        """Trace a share of the messages, from the first frame in them on."""
-        if self._tracing is None:
-            return None
-        of = batch.connection
-        journey = self._tracing.begin(
-            "edge", self._received, camera=of.name, seq=batch.seq, frames=len(batch)
-        )
-        if journey is not None:
-            journey.mark("edge pack")
-        return journey

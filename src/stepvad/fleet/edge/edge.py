@@ -52,7 +52,6 @@ class Edge:
         """Provides unused connection epochs."""
         self.batchers: dict[str, FrameBatcher] = {}
         self.supervisor = supervisor or Supervisor()
-        self._tracing = settings.fleet.trace.opened("edge")
         self.intake = Intake(settings, self.status, self)
         names = [camera.name for camera in settings.cameras]
         fleet = settings.fleet
@@ -87,8 +86,6 @@ class Edge:
         finally:
             bus_thread.close()
             self.store.close()
-            if self._tracing is not None:
-                self._tracing.close()
 
     def _supervise(
         self,
@@ -161,7 +158,7 @@ class Edge:
             min_confidence=self.settings.pose.min_confidence,
         )
         self.batchers[camera.name] = FrameBatcher(
-            label, partial(self.store.next_epoch, camera.name), self._tracing
+            label, partial(self.store.next_epoch, camera.name)
         )
 
 

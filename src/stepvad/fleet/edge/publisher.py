@@ -40,10 +40,9 @@ class Route:
 
     def headers(self, batch: EncodedBatch) -> dict[str, str] | None:
         """Headers of a message at this place."""
-        found = {} if batch.journey is None else batch.journey.headers
         if self.moved is not None and self.moved.epoch == batch.connection.epoch:
-            found |= self.moved.headers
-        return found or None
+            return self.moved.headers
+        return None
 
 
 class Publisher:
@@ -145,8 +144,6 @@ class Publisher:
     async def _publish(self, bus: Bus, batch: EncodedBatch, route: Route) -> None:
         of = batch.connection
         subject = self._subjects.poses(of.site, of.camera, route.place)
-        if batch.journey is not None:
-            batch.journey.mark("edge wait")
         try:
             await bus.publish(subject, batch.data, id=batch.id, headers=route.headers(batch))
         except TooLargeError as error:
@@ -154,9 +151,6 @@ class Publisher:
             self._buffer.drop(batch)
         else:
             self._buffer.done(batch)
-            if batch.journey is not None:
-                batch.journey.mark("edge publish")
-                batch.journey.end("acknowledged")
 
     async def _move(self, bus: Bus, camera: str, route: Route) -> Route:
         """Tell the former owner of a camera, and send the latest frames again to the new one.

@@ -74,13 +74,8 @@ async def write(settings: FleetSettings) -> None:
             return
         with suppress(UnavailableError):
             await bus.compare(EVENTS)
-        tracing = settings.trace.opened("writer")
-        writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping, tracing)
+        writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping)
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
-        try:
-            with watchdog("the writer of events", writer.counts.heartbeat):
-                await writer.run()
-        finally:
-            if tracing is not None:
-                await asyncio.to_thread(tracing.close)
+        with watchdog("the writer of events", writer.counts.heartbeat):
+            await writer.run()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,6 @@ from stepvad.fleet.events.postgres import RETAINED, FleetEvents, LockedError, No
 from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tasks import end, rest, unless
-from stepvad.fleet.tracing import Journey, Tracing
 from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
 
@@ -77,10 +76,8 @@ class FleetEventWriter:
         settings: EventsSettings,
         subjects: Subjects,
         stopping: asyncio.Event,
-        tracing: Tracing | None = None,
     ) -> None:
         self.counts = WriterStats()
-        self._tracing = tracing
         self._bus, self._events = bus, events
         self._settings, self._subjects = settings, subjects
         self._stopping = stopping
@@ -134,9 +131,7 @@ class FleetEventWriter:
                     consumer = await open_()
                 deliveries = await consumer.fetch(self._settings.batch, FETCH_S)
                 if deliveries:
-                    journeys = self._journeys(deliveries)
                     kept = await self._keep(deliveries)
-                    _end(journeys, kept)
                     await consumer.ack(kept)
                     self._waiting[tenant] = await consumer.lag()
                     self.counts.waiting = sum(self._waiting.values())
@@ -146,18 +141,6 @@ class FleetEventWriter:
                     await consumer.close()
                     consumer = None
                 await self._again(error, backoff)
-
-    def _journeys(self, deliveries: Sequence[Delivery]) -> dict[int, Journey]:
-        """The ways of events that are traced, from the broker to here."""
-        if self._tracing is None:
-            return {}
-        found = {
-            one.sequence: self._tracing.go_on("writer", one.headers, one.time) for one in deliveries
-        }
-        journeys = {sequence: one for sequence, one in found.items() if one is not None}
-        for journey in journeys.values():
-            journey.mark("writer deliver")
-        return journeys
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Store the events of messages; return those that may be acknowledged."""
@@ -313,14 +296,6 @@ def _by_tenant(
     for delivery, change in changes:
         found[change.tenant].append((delivery, change))
     return found
-
-
-def _end(journeys: Mapping[int, Journey], kept: Iterable[Delivery]) -> None:
-    """Tell when events were stored."""
-    for one in kept:
-        if journey := journeys.get(one.sequence):
-            journey.mark("writer store")
-            journey.end("stored")
 
 
 def _one_line(error: Exception) -> str:

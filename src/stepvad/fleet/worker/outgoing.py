@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from stepvad.fleet.tracing import Journey
 from stepvad.fleet.wire import encode_event
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.handover import Handover
@@ -29,8 +28,6 @@ class OutgoingMessage(NamedTuple):
     is_event: bool
     headers: dict[str, str] | None = None
     time: float = 0.0
-    journey: Journey | None = None
-    """Its way to the broker, if the frame that caused it is traced."""
 
     @classmethod
     def of_event(cls, change: Announcement, subject: str, worker: str) -> OutgoingMessage:
@@ -40,11 +37,8 @@ class OutgoingMessage(NamedTuple):
         headers = {WORKER: worker}
         if change.time:
             headers[FRAME_TIME] = f"{change.time:.6f}"
-        journey = None if change.journey is None else change.journey.next("event")
-        if journey is not None:
-            headers |= journey.headers
         id = f"{change.after.id}:{change.kind}:{slot}"
-        return cls(subject, data, id, True, headers, change.time, journey)
+        return cls(subject, data, id, True, headers, change.time)
 
     @classmethod
     def of_poison(cls, one: PoisonMessage, prefix: str, stream: str) -> OutgoingMessage:

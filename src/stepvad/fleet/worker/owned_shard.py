@@ -20,7 +20,6 @@ from stepvad.fleet.broker.bus import (
 )
 from stepvad.fleet.places import Place
 from stepvad.fleet.tasks import end
-from stepvad.fleet.tracing import Tracing
 from stepvad.fleet.wire import UnreadableError, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.handover import Handover, handover_key
@@ -66,7 +65,6 @@ class OwnedShard:
     revision: int
     expect: int
     """Sequence of the last message on its event subject, which must be ours."""
-    tracing: Tracing | None = None
     waiting: list[Delivery] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     patience: Patience = field(default_factory=lambda: Patience(0.0, 0.0))
@@ -165,8 +163,6 @@ class OwnedShard:
             backoff.reset()
             self.is_drained = not found and self.consumer.is_drained
             if found:
-                if self.tracing is not None:
-                    self.shard.journeys.begin(found, self.tracing, f"{self.shard.place}")
                 self.waiting += found
                 self._bytes += _size(found)
                 self.arrived.set()
@@ -328,7 +324,6 @@ class Outlets:
     """Subject prefix for unreadable messages."""
     lost: Callable[[OwnedShard], None]
     announced: Callable[[OutgoingMessage], None]
-    tracing: Tracing | None = None
 
 
 async def take(
@@ -371,7 +366,6 @@ async def take(
         dead=outlets.dead,
         lost=outlets.lost,
         announced=outlets.announced,
-        tracing=outlets.tracing,
         consumer=consumer,
         revision=revision,
         expect=claim.sequence,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from stepvad.events.camera import CameraProfile
 from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind, Rules
-from stepvad.fleet.tracing import Journey
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.model.scoring import WindowScores
@@ -67,8 +66,6 @@ class Announcement(NamedTuple):
     slot: int
     time: float
     """When the broker received the frame that caused it; 0 excludes it from the latency."""
-    journey: Journey | None = None
-    """The way of the message with that frame, if it is traced."""
 
 
 @dataclass(slots=True)
@@ -134,11 +131,9 @@ class BatchScorer:
         """
         assembler = self._assembler(works[0].camera.profile)
         mark = assembler.mark()
-        traced = [work.batch.journey for work in works if work.batch.journey is not None]
-        _mark(traced, "worker round")
         try:
             frames = _Frames.of(works)
-            scores, frame = self._scored(works, frames, traced)
+            scores, frame = self._scored(works, frames)
         except Exception:  # a bad message must not affect other cameras
             assembler.undo(mark)
             by_camera: dict[int, list[Work]] = {}
@@ -154,9 +149,6 @@ class BatchScorer:
         found = self._changes(works, frames, scores, frame)
         for camera, batch, _ in works:
             camera.scored = max(camera.scored, batch.end)
-        _mark(traced, "worker decide")
-        for journey in traced:
-            journey.end("scored")
         return found
 
     def _give_up(self, works: Sequence[Work]) -> None:
@@ -167,7 +159,7 @@ class BatchScorer:
             camera.scored = max(camera.scored, batch.end)
 
     def _scored(
-        self, works: Sequence[Work], frames: _Frames, traced: Sequence[Journey]
+        self, works: Sequence[Work], frames: _Frames
     ) -> tuple[WindowScores, NDArray[np.int64]]:
         """Scores of the windows of new frames, and the frame that completed each."""
         profile = works[0].camera.profile
@@ -183,7 +175,6 @@ class BatchScorer:
             np.concatenate([work.batch.confidence for work in works]),
             works[0].batch.connection.skeleton,
         ):
-            _mark(traced, "worker windows")
             at = frame[rows]
             if not frames.is_new[at].all():
                 wanted = np.flatnonzero(frames.is_new[at])
@@ -191,7 +182,6 @@ class BatchScorer:
             flat += int(windows.flat.sum())
             scores.append(detector.score_windows(windows))
             of.append(at)
-            _mark(traced, "worker score")
         self.counts.flat_windows += flat
         self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._assemblers.values())
         if len(scores) == 1:
@@ -238,12 +228,6 @@ class BatchScorer:
         return found
 
 
-def _mark(traced: Sequence[Journey], stage: str) -> None:
-    """All messages of a round are scored together: a stage of one is a stage of all."""
-    for journey in traced:
-        journey.mark(stage)
-
-
 def _muted(rules: Sequence[Rules], scores: WindowScores, of: NDArray[np.int64]) -> int:
     """How many windows count for no event, by the rules of the camera that each is `of`."""
     unsure = np.flatnonzero(scores.seen < 1)
@@ -259,10 +243,7 @@ def _seen(
     """Event changes caused by the scores of one frame."""
     slot = batch.slots[i]
     changes = camera.events.observe(slot, batch.connection.size, batch.poses(i), windows)
-    return [
-        changed(camera, kind, record, slot, time)._replace(journey=batch.journey)
-        for kind, record in changes
-    ]
+    return [changed(camera, kind, record, slot, time) for kind, record in changes]
 
 
 def changed(

@@ -69,12 +69,11 @@ async def work(settings: FleetSettings) -> None:
     """
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
-    tracing = settings.trace.opened("worker")
     stop = stopping()
     async with connected_until(settings.bus, name, stop) as bus:
         if bus is None:
             return
-        worker = Worker(bus, settings, models, name, tracing)
+        worker = Worker(bus, settings, models, name)
         close = serve_metrics(worker, settings.worker.metrics)
         watching = asyncio.create_task(watch_streams(bus, worker))
         try:
@@ -85,8 +84,6 @@ async def work(settings: FleetSettings) -> None:
         finally:
             await end(watching)
             close()
-            if tracing is not None:
-                await asyncio.to_thread(tracing.close)
 
 
 async def watch_streams(bus: NatsBus, worker: Worker) -> None:

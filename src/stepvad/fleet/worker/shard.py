@@ -25,7 +25,6 @@ from stepvad.fleet.wire import (
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardState
 from stepvad.fleet.worker.handover import Handover, Newcomer, Newcomers
-from stepvad.fleet.worker.journeys import Journeys
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.recalled import RecalledEvents
 from stepvad.fleet.worker.reorder import Reorder
@@ -81,8 +80,6 @@ class Shard:
     """States of cameras that moved to another shard, to be left for its owner."""
     newcomers: Newcomers = field(default_factory=Newcomers)
     """Cameras that moved here and wait for their state."""
-    journeys: Journeys = field(default_factory=Journeys)
-    """Of messages that are traced."""
     most_cameras: int = MOST_CAMERAS
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
@@ -188,7 +185,7 @@ class Shard:
 
     def _try(self, delivery: Delivery, tries: int, now: float, clock: float | None) -> None:
         try:
-            self._read(delivery, self.journeys.decoded(delivery), now, clock)
+            self._read(delivery, decode(delivery.data), now, clock)
         except UnreadableError as error:
             if tries + 1 < TRIES:
                 self._doubtful.append((delivery, tries + 1))
@@ -329,8 +326,6 @@ class Shard:
             return
         if self._is_old(delivery, clock):
             self._shed(camera, batch)
-            if batch.journey is not None:
-                batch.journey.end("shed")
             return
         camera.note(batch, delivery.sequence)
         order = camera.reorder

@@ -18,7 +18,6 @@ from stepvad.fleet.places import Place, all_places
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import end
 from stepvad.fleet.tenants import Tenant, partitions_of
-from stepvad.fleet.tracing import Tracing
 from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import OutgoingMessage
@@ -48,15 +47,7 @@ LISTED_LEASES = 2.0
 class Worker:
     """Leases shards, scores their frames and publishes their events until stopped."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        settings: FleetSettings,
-        models: FleetModels,
-        name: str,
-        tracing: Tracing | None = None,
-    ) -> None:
-        self._tracing = tracing
+    def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
         self.owned_shards: dict[Place, OwnedShard] = {}
         self.tenants: Mapping[str, Tenant] = {}
@@ -186,9 +177,6 @@ class Worker:
 
     def _said(self, message: OutgoingMessage) -> None:
         self.stats.event(message, time.monotonic() + self._skew_s)
-        if message.journey is not None:
-            message.journey.mark("event publish")
-            message.journey.end("stored")
 
     async def _drain(self) -> None:
         """Score the queued messages, then release the shards and the lease."""
@@ -302,7 +290,6 @@ class Worker:
                 dead=self._subjects.dead("x").rpartition(".")[0],
                 lost=self._lost.append,
                 announced=self._said,
-                tracing=self._tracing,
             ),
             alive=partial(self._is_owned, place, alive),
         )
