@@ -422,10 +422,7 @@ def resend(
 def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
     with open_store(data) as store:
         # dead letters first: only they need somebody
-        messages: list[outbox.OutboxMessage | outbox.DeadLetter] = [
-            *store.outbox.dead_letters(sink)
-        ]
-        messages += store.outbox.waiting(sink, MOST)
+        messages = store.outbox.dead_letters(sink) + store.outbox.waiting(sink, MOST)
         counts = {
             name: {"waiting": waits, "refused": gone}
             for name, (waits, gone) in store.outbox.counts().items()
@@ -443,17 +440,16 @@ def _print_undelivered(data: Path, sink: str | None, *, as_json: bool) -> None:
         terminal.print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
 
 
-def _message_facts(one: outbox.OutboxMessage | outbox.DeadLetter) -> dict[str, Any]:
+def _message_facts(one: outbox.OutboxMessage) -> dict[str, Any]:
     """Fields listed for a message; `tries` is only set for queued ones."""
-    tries = getattr(one, "tries", None)
     return {
         "id": one.seq,
         "sink": one.sink,
-        "state": "refused" if tries is None else "waiting",
+        "state": "waiting" if one.refused is None else "refused",
         "event_id": one.event_id,
         "kind": one.kind,
         "created": one.created,
-        "tries": tries,
+        "tries": one.tries if one.refused is None else None,
         "error": one.error,
     }
 

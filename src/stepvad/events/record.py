@@ -259,8 +259,7 @@ KINDS = {
     "events": _EVENTS,
     "poses": "joint coordinates of everybody in view at an event, frame by frame",
     "explanations": "joint coordinates of the windows explained, what each joint contributes",
-    "outbox": f"messages that wait for a sink: {_EVENTS}",
-    "dead_letters": f"messages that a sink refused: {_EVENTS}",
+    "outbox": f"messages that wait for a sink, or that it refused: {_EVENTS}",
 }
 """The tables and their contents; nothing in them is made of pixels."""
 

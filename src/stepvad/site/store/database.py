@@ -182,21 +182,11 @@ CREATE TABLE outbox (
     created REAL NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0,
     next_try REAL NOT NULL DEFAULT 0,
-    error TEXT
+    error TEXT,
+    refused REAL
 );
-CREATE INDEX outbox_by_sink ON outbox (sink, seq);
+CREATE INDEX outbox_by_sink ON outbox (sink, seq) WHERE refused IS NULL;
 CREATE INDEX outbox_by_event ON outbox (event_id);
-CREATE TABLE dead_letters (
-    seq INTEGER PRIMARY KEY,
-    sink TEXT NOT NULL,
-    event_id TEXT NOT NULL REFERENCES events (id) ON DELETE CASCADE,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL,
-    created REAL NOT NULL,
-    refused REAL NOT NULL,
-    error TEXT NOT NULL
-);
-CREATE INDEX dead_letters_by_event ON dead_letters (event_id);
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     time REAL NOT NULL,

@@ -424,7 +424,7 @@ def take_inventory(database: Database) -> Inventory:
     kept = []
     with database.snapshot() as connection:
         for table, holds in KINDS.items():
-            key = "event_id" if table in ("outbox", "dead_letters") else "id"
+            key = "event_id" if table == "outbox" else "id"
             count, first, last, size = connection.execute(
                 "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
                 "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "

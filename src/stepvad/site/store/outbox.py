@@ -26,7 +26,7 @@ from stepvad.site.store.database import Database, StoreError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxMessage:
-    """One pending message for one sink."""
+    """One message for one sink: pending, or a dead letter, which it refused permanently."""
 
     seq: int
     """Its number on disk; 0 if it is in memory."""
@@ -41,6 +41,8 @@ class OutboxMessage:
     """Earliest time of the next attempt."""
     error: str | None
     """Error of the last attempt."""
+    refused: float | None = None
+    """Time at which it became a dead letter."""
     version: int | None
     """That of the change; with the event it names the message. None if the body is damaged."""
 
@@ -52,25 +54,6 @@ class OutboxMessage:
     @property
     def message(self) -> SinkMessage:
         """The message to send; raises `DataError` if it is damaged or of a newer version."""
-        return decode(SinkMessage, self.body, "message")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One message that a sink refused permanently."""
-
-    seq: int
-    sink: str
-    event_id: str
-    kind: ChangeKind
-    body: str
-    created: float
-    refused: float
-    error: str
-
-    @property
-    def message(self) -> SinkMessage:
-        """The message that was sent; raises `DataError` if it is damaged or of a newer version."""
         return decode(SinkMessage, self.body, "message")
 
 
@@ -147,11 +130,10 @@ class Outbox:
         if done and not self.trouble:
             self._tidy(sink)
         # disk before memory: a change on its way from one to the other is found at least once
-        query = f"SELECT *, {_VERSION} AS version FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?"  # noqa: S608  constant
         problem, found = None, list[OutboxMessage]()
         try:
-            rows = self._database.rows(query, sink, limit + len(done))
-            found = [one for one in (OutboxMessage(**row) for row in rows) if not _is_in(done, one)]
+            stored = self.waiting(sink, limit + len(done))
+            found = [one for one in stored if not _is_in(done, one)]
         except StoreError as error:
             problem = error
         if len(found) < limit and self._changes.is_overdue:
@@ -184,8 +166,8 @@ class Outbox:
         """Number of pending messages of a sink; without those on a disk that cannot be read."""
         count = len(self._changes.without(sink))
         with suppress(StoreError):
-            query = "SELECT count(*) FROM outbox WHERE sink = ?1 AND seq NOT IN "
-            query += "(SELECT value FROM json_each(?2))"
+            query = "SELECT count(*) FROM outbox WHERE sink = ?1 AND refused IS NULL "
+            query += "AND seq NOT IN (SELECT value FROM json_each(?2))"
             done = json.dumps([seq for seq, _ in {*self._done[sink]}])
             ((stored,),) = self._database.rows(query, sink, done)
             count += int(stored)
@@ -203,7 +185,9 @@ class Outbox:
         """Delete the rows of what was delivered."""
         done = {*self._done[sink]}
         named = f"?2 = 0 AND event_id = ?3 AND kind = ?4 AND {_VERSION} = ?5"
-        statement = f"DELETE FROM outbox WHERE sink = ?1 AND (seq = ?2 OR {named})"  # noqa: S608  constant
+        statement = (
+            f"DELETE FROM outbox WHERE sink = ?1 AND refused IS NULL AND (seq = ?2 OR {named})"  # noqa: S608  constant
+        )
         with suppress(StoreError):
             with self._database.transaction() as connection:
                 connection.executemany(statement, [(sink, seq, *key) for seq, key in done])
@@ -220,19 +204,15 @@ class Outbox:
                 )
 
     def refused(self, message: OutboxMessage, error: str) -> None:
-        """Move a message that the sink refused permanently to the dead letters.
+        """Make a message that the sink refused permanently a dead letter.
 
         If the disk fails it is not sent again either, until the next start.
         """
         try:
-            with self._database.transaction() as connection:
-                connection.execute(
-                    "INSERT OR IGNORE INTO dead_letters "
-                    "SELECT seq, sink, event_id, kind, body, created, ?, ? FROM outbox "
-                    "WHERE sink = ? AND seq = ?",
-                    (self._clock(), error, message.sink, message.seq),
-                )
-                connection.execute("DELETE FROM outbox WHERE seq = ?", (message.seq,))
+            self._database.change(
+                "UPDATE outbox SET refused = ?, error = ? WHERE seq = ?",
+                *(self._clock(), error, message.seq),
+            )
         except StoreError:
             logger.error(
                 "%s refused the %s of event %s: %s", *(message.sink, *message.key[1::-1], error)
@@ -241,41 +221,37 @@ class Outbox:
 
     def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
         """Requeue refused messages at their place in the order; return how many."""
-        # a message keeps its number, and so its place in the order
-        chosen = (
-            "FROM dead_letters WHERE (?1 IS NULL OR sink = ?1) "
-            "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
+        count = self._database.change(
+            "UPDATE outbox SET refused = NULL, error = NULL, tries = 0, next_try = 0, created = ?3 "
+            "WHERE refused IS NOT NULL AND (?1 IS NULL OR sink = ?1) "
+            "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))",
+            *(sink, None if seqs is None else json.dumps([*seqs]), self._clock()),
         )
-        values = (sink, None if seqs is None else json.dumps([*seqs]))
-        with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO outbox (seq, sink, event_id, kind, body, created) "
-                f"SELECT seq, sink, event_id, kind, body, ?3 {chosen}",
-                (*values, self._clock()),
-            )
-            count = connection.execute(f"DELETE {chosen}", values).rowcount
         if count:
             self.ring()
         return count
 
     def waiting(self, sink: str | None = None, limit: int = 100) -> list[OutboxMessage]:
         """The oldest pending messages of one sink or of all, in order."""
-        query = f"SELECT *, {_VERSION} AS version FROM outbox "  # noqa: S608  constant
-        query += "WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2"
-        return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
+        return self._messages("refused IS NULL", sink, limit)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Number of pending and refused messages by sink."""
         rows = self._database.rows(
-            "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
-            "UNION ALL SELECT sink, 0 FROM dead_letters) GROUP BY sink ORDER BY sink"
+            "SELECT sink, sum(refused IS NULL), sum(refused IS NOT NULL) FROM outbox "
+            "GROUP BY sink ORDER BY sink"
         )
         return {sink: (waiting, refused) for sink, waiting, refused in rows}
 
-    def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
+    def dead_letters(self, sink: str | None = None) -> list[OutboxMessage]:
         """Messages that a sink refused permanently, in order."""
-        query = "SELECT * FROM dead_letters WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq"
-        return [DeadLetter(**row) for row in self._database.rows(query, sink)]
+        return self._messages("refused IS NOT NULL", sink, -1)
+
+    def _messages(self, state: str, sink: str | None, limit: int) -> list[OutboxMessage]:
+        by_sink = "" if sink is None else "AND sink = ?1"
+        query = f"SELECT *, {_VERSION} AS version FROM outbox WHERE {state} {by_sink} "  # noqa: S608  constant
+        query += "ORDER BY seq LIMIT ?2"
+        return [OutboxMessage(**row) for row in self._database.rows(query, sink, limit)]
 
 
 logger = logging.getLogger(__name__)
