@@ -18,12 +18,9 @@ from nats.js import errors
 
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.fleet.broker import nats
-from stepvad.fleet.broker.administration import set_up
-from stepvad.fleet.broker.batches import LEAST
 from stepvad.fleet.broker.bus import (
     ConflictError,
     LimitError,
-    NewEvent,
     Position,
     TooLargeError,
     UnavailableError,
@@ -32,8 +29,7 @@ from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
 from stepvad.fleet.places import shard_of
-from stepvad.fleet.settings import BusSettings, FleetSettings
-from stepvad.fleet.subjects import EVENTS
+from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.tasks import end
 from tests.fleet.servers import Broker, broker, bus_settings
 from tests.video.servers import SLOWER, free_port
@@ -76,39 +72,6 @@ def test_an_event_is_stored_once_and_only_by_who_wrote_last(one: Broker) -> None
     talk(one, what)
 
 
-def some(first: int, end: int) -> list[NewEvent]:
-    return [NewEvent(f"{i}".encode(), f"some-{i}", {"Of": f"{i}"}) for i in range(first, end)]
-
-
-def test_events_that_are_many_are_stored_at_once_in_order_and_only_by_who_wrote_last(
-    one: Broker,
-) -> None:
-    async def what(bus: NatsBus) -> None:
-        subject = bus.subjects.events(bus.subjects.place(1))
-        claim = await bus.publish(subject, b"claim")
-        assert await bus.publish_together(subject, some(0, LEAST - 1), claim.sequence) is None
-        assert await bus.said(subject, claim.sequence) == []  # they are too few
-        last = await bus.publish_together(subject, some(0, LEAST), claim.sequence)
-        assert last == claim.sequence + LEAST
-        told = [event.data for event in some(0, LEAST)]
-        assert await bus.said(subject, claim.sequence) == told
-        again = await bus.publish_together(subject, some(0, LEAST), claim.sequence)
-        assert again == last  # the answer was lost
-        overlap = some(LEAST - 1, 2 * LEAST)
-        assert await bus.publish_together(subject, overlap, last) is None
-        other = await bus.publish(subject, b"claim")
-        assert await bus.publish_together(subject, some(LEAST, 3 * LEAST), last) is None
-        assert await bus.said(subject, claim.sequence) == [*told, b"claim"]
-        more = await bus.publish_together(subject, some(LEAST, 2 * LEAST), other.sequence)
-        assert more == other.sequence + LEAST
-        consumer = await bus.events("reader")
-        found = await consumer.fetch(500, 2.0)
-        numbers = [(delivery.headers or {}).get("Of") for delivery in found]
-        assert [n for n in numbers if n] == [f"{i}" for i in range(2 * LEAST)]
-
-    talk(one, what)
-
-
 def test_the_same_event_of_a_new_owner_is_not_taken_for_ours(one: Broker) -> None:
     """Else a former owner goes on after it, as if it had not been told of the claim."""
 
@@ -120,61 +83,11 @@ def test_the_same_event_of_a_new_owner_is_not_taken_for_ours(one: Broker) -> Non
         lost = await bus.publish(subject, b"1", id="one", expect=first.sequence, headers=ours)
         assert lost.is_duplicate
         claim = await bus.publish(subject, b"claim b")
-        two = await bus.publish(subject, b"2", id="two", expect=claim.sequence, headers=theirs)
+        await bus.publish(subject, b"2", id="two", expect=claim.sequence, headers=theirs)
         with pytest.raises(ConflictError):
             await bus.publish(subject, b"2", id="two", expect=lost.sequence, headers=ours)
-        many = some(5000, 5000 + LEAST)
-        theirs_too = [event._replace(headers=theirs) for event in many]
-        assert await bus.publish_together(subject, theirs_too, two.sequence) is not None
-        ours_too = [event._replace(headers=ours) for event in many]
-        assert await bus.publish_together(subject, ours_too, lost.sequence) is None
 
     talk(one, what)
-
-
-def test_shards_are_stored_together_and_one_that_lost_its_fence_holds_up_no_other(
-    one: Broker,
-) -> None:
-    async def what(bus: NatsBus) -> None:
-        subjects = [f"stepvad.events.{i}" for i in range(100, 104)]
-        claims = [(await bus.publish(subject, b"claim")).sequence for subject in subjects]
-        parts = [some(1000, 1020), some(1020, 1040), some(1040, 1041), some(1041, 1100)]
-
-        async def stored(*expected: int) -> list[int | None]:
-            given = zip(subjects, parts, expected, strict=True)
-            return await asyncio.gather(*(bus.publish_together(*each) for each in given))
-
-        wrong = [claims[0], claims[1] - 1, claims[2], claims[3]]
-        none, fenced, few, many = await stored(*wrong)
-        assert (none, fenced, few) == (None, None, None)
-        assert many is not None
-        assert await bus.said(subjects[3], claims[3]) == [event.data for event in parts[3]]
-        assert await bus.said(subjects[1], claims[1]) == []
-        parts[3] = some(1100, 1110)
-        sequences = await stored(*claims[:3], many)
-        first = min(s for s in sequences if s is not None) - 19
-        assert sequences == [first + 19, first + 39, first + 40, first + 50]
-
-    talk(one, what)
-
-
-def test_a_stream_of_an_earlier_version_takes_batches_after_it_is_set_up_again(
-    tmp_path: Path,
-) -> None:
-    with broker(tmp_path) as own:
-
-        async def what(bus: NatsBus) -> None:
-            stream = bus.client.jetstream()
-            config = (await stream.stream_info(EVENTS)).config
-            await stream.update_stream(config.evolve(allow_atomic=False))
-            claim = await bus.publish(bus.subjects.events(bus.subjects.place(0)), b"claim")
-            given = bus.subjects.events(bus.subjects.place(0)), some(0, 40), claim.sequence
-            assert await bus.publish_together(*given) is None
-            assert await bus.said(given[0], claim.sequence) == []
-            await set_up(FleetSettings(bus=bus.settings))
-            assert await bus.publish_together(*given) == claim.sequence + 40
-
-        talk(own, what)
 
 
 def test_a_lease_runs_out_unless_it_is_renewed(one: Broker) -> None:

@@ -327,7 +327,7 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
     tmp_path: Path, *, is_fenced: bool
 ) -> None:
     models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
-    changes = [Announcement("north", "new", None, event(i), i, 1.0) for i in range(700)]
+    changes = [Announcement("north", "new", None, event(i), i, 1.0) for i in range(70)]
     poison = PoisonMessage(Delivery("stepvad.poses.0.a.b", b"?", 1, 0.0), "unreadable", "?")
     lost: list[OwnedShard] = []
     announced: list[OutgoingMessage] = []
@@ -348,9 +348,9 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                 claim, revision = owned.expect, owned.revision
                 if is_fenced:
                     await bus.publish(outlets.subject, encode_claim("theirs"))
-                owned.tell(changes[:600], [poison])
+                owned.tell(changes[:60], [poison])
                 owned.keep()
-                owned.tell(changes[600:], [])
+                owned.tell(changes[60:], [])
                 owned.start(asyncio.Event())
                 await until(lambda: bool(lost) or not owned.unsaid)
                 kept = await bus.read(key_of(SUBJECTS.place(0)))
@@ -360,12 +360,12 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                     assert (lost, said, announced) == ([owned], [None], [])
                     return
                 assert [one.after for one in said if one] == [c.after for c in changes]
-                assert (owned.expect, len(announced)) == (claim + 700, 700)
+                assert (owned.expect, len(announced)) == (claim + 70, 70)
                 assert owned.revision > revision
                 assert kept is not None
                 state = ShardCheckpoint.unpack(kept.value).shard_state()
                 assert state is not None
-                assert state.said == claim + 600  # all that it knows of, and nothing later
+                assert state.said == claim + 60  # all that it knows of, and nothing later
                 dead = await bus.client.jetstream().stream_info(DEAD)
                 assert dead.state.messages == 1
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.broker.batches import allow_batches
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.elections import until_led
@@ -22,7 +21,6 @@ async def set_up(settings: FleetSettings) -> list[str]:
     """Make streams, buckets and tenants as the settings say; return what was changed."""
     async with connected_soon(settings.bus, "setup") as bus:
         done = await bus.change()
-        await until_led(lambda: allow_batches(bus.client.jetstream()))
         first = default_tenant(settings.bus.subjects.first)
         done += await enrol(bus, first.with_partitions(settings.bus.partitions))
         for one in settings.tenants:

@@ -62,14 +62,6 @@ class StreamSize(NamedTuple):
     subjects: int
 
 
-class NewEvent(NamedTuple):
-    """A message to store with others, once per id."""
-
-    data: bytes
-    id: str
-    headers: Mapping[str, str] | None = None
-
-
 class Entry(NamedTuple):
     """A small state and its revision."""
 
@@ -154,16 +146,6 @@ class Bus(Protocol):
         """Store a message, once per id.
 
         With `expect`, raise `ConflictError` unless the subject's last message has that sequence.
-        """
-
-    async def publish_together(
-        self, subject: str, events: Sequence[NewEvent], expect: int
-    ) -> int | None:
-        """Store events in order and at once, and return the sequence of the last of them.
-
-        None means that nothing was stored now and that they have to be published one at a time:
-        they are few, or the broker refuses them, some were stored before, or the subject's last
-        message does not have the sequence `expect`.
         """
 
     async def said(self, subject: str, after: int) -> Sequence[bytes]:

@@ -16,12 +16,10 @@ from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.arrangement import StreamArrangement
-from stepvad.fleet.broker.batches import EventBatches
 from stepvad.fleet.broker.bus import (
     ConflictError,
     Delivery,
     Entry,
-    NewEvent,
     Position,
     Published,
     StreamSize,
@@ -69,7 +67,6 @@ class NatsBus:
             for name in (names.leases, names.state, names.directory, names.handovers)
         )
         self._arrangement = StreamArrangement(self._js, settings, self)
-        self._batches = EventBatches(self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
@@ -134,7 +131,7 @@ class NatsBus:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
         except ConflictError:
-            if id is None or (stored := await self.is_last(subject, sent)) is None:
+            if id is None or (stored := await self._is_last(subject, sent)) is None:
                 raise
             return Published(stored, True)
         if ack.duplicate and expect is not None and ack.seq > expect:
@@ -143,13 +140,7 @@ class NatsBus:
                     raise ConflictError(CONFLICT.problem)
         return Published(ack.seq, bool(ack.duplicate))
 
-    async def publish_together(
-        self, subject: str, events: Sequence[NewEvent], expect: int
-    ) -> int | None:
-        """Store events in order and at once; None: publish them one at a time."""
-        return await self._batches.publish(subject, events, expect)
-
-    async def is_last(self, subject: str, sent: Mapping[str, str]) -> int | None:
+    async def _is_last(self, subject: str, sent: Mapping[str, str]) -> int | None:
         """The sequence of a message that was stored although its acknowledgement was lost.
 
         Its headers tell it from the same event of another worker.
@@ -238,7 +229,6 @@ class NatsBus:
         """Close the connection."""
         self.is_closing = True
         try:
-            await self._batches.close()
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(self.client.close(), CLOSE_S)
         finally:

@@ -38,7 +38,6 @@ def streams(settings: BusSettings) -> list[api.StreamConfig]:
             settings.events_mb,
             max_age=settings.events_days * DAY_S,
             duplicate_window=settings.duplicates_s,
-            allow_atomic=True,
         ),
         stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * DAY_S),
     ]

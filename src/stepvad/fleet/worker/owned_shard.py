@@ -15,7 +15,6 @@ from stepvad.fleet.broker.bus import (
     ConflictError,
     Consumer,
     Delivery,
-    NewEvent,
     UnavailableError,
 )
 from stepvad.fleet.places import Place
@@ -37,8 +36,6 @@ WAITING, WAITING_BYTES = 1024, 2**20
 """Limits of a shard's scoring queue: messages, and approximate bytes."""
 ASK_S = 0.1
 """How often the state of a camera that moved here is asked for."""
-TOGETHER, TOGETHER_BYTES = 500, 2**22
-"""Most events of a shard published together, and about how many bytes."""
 FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
 
@@ -77,8 +74,6 @@ class OwnedShard:
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _outgoing: asyncio.Queue[OutgoingItem] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _following: OutgoingItem | None = None
-    """What follows the events that are being published, already out of the queue."""
     _is_keeping: bool = False
     _is_refused: bool = False
 
@@ -188,55 +183,15 @@ class OwnedShard:
     async def _say(self) -> None:
         try:
             while True:
-                item = await self._next()
+                item = await self._outgoing.get()
+                await self._persist(item)
                 if isinstance(item, Checkpoint):
-                    await self._persist(item)
                     self._is_keeping = False
                     if item.is_last:
                         return
-                elif isinstance(item, Handover):
-                    await self._persist(item)
-                elif not (item[0].is_event and await self._publish_together(item)):
-                    for message in item:
-                        await self._persist(message)
         except ConflictError:
             logger.warning("shard %s: taken over by another worker", self.shard.place)
             self.lost(self)
-
-    async def _next(self) -> Checkpoint | Handover | list[OutgoingMessage]:
-        """The next state to keep, the next unreadable message, or the events that wait."""
-        item = self._following or await self._outgoing.get()
-        self._following = None
-        if not isinstance(item, OutgoingMessage):
-            return item
-        found, size = [item], len(item.data)
-        while item.is_event and not self._outgoing.empty():
-            after = self._outgoing.get_nowait()
-            is_full = len(found) == TOGETHER or size > TOGETHER_BYTES
-            if not isinstance(after, OutgoingMessage) or not after.is_event or is_full:
-                self._following = after
-                break
-            found.append(after)
-            size += len(after.data)
-        return found
-
-    async def _publish_together(self, events: Sequence[OutgoingMessage]) -> bool:
-        """Publish events at once; return whether the broker stored them.
-
-        If its answer is lost they are published one at a time, and recognised by their ids.
-        """
-        made = [NewEvent(event.data, event.id, event.headers) for event in events]
-        try:
-            last = await self.bus.publish_together(self.subject, made, self.expect)
-        except UnavailableError:
-            return False
-        if last is None:
-            return False
-        self.expect = max(self.expect, last)
-        self.unsaid -= len(events)
-        for event in events:
-            self.announced(event)
-        return True
 
     async def _persist(self, item: OutgoingItem) -> None:
         """Retry with back-off until the broker stores the item."""
