@@ -32,7 +32,7 @@ def watch(
     ] = None,
     *,
     check: Annotated[
-        bool, Option("--check", help="Explain and test the settings, then exit.")
+        bool, Option("--check", help="Explain the settings, try the cameras, then exit.")
     ] = False,
     send_test: Annotated[
         bool, Option("--send-test", help="With --check: also send people a test message.")
@@ -151,10 +151,11 @@ def _is_free(port: int) -> bool:
 
 
 def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
-    """Print what the settings say, whether they work, and how messages to people fared."""
+    """Print what the settings say, whether they work, what cameras cost, and how messages fared."""
     from stepvad.site import sinks
     from stepvad.site.checking import check
     from stepvad.site.settings.file import describe, load
+    from stepvad.site.trial import try_all
 
     def sent() -> Iterator[str]:
         """Answers of the services that send messages to people, after a test message."""
@@ -166,7 +167,7 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
     if not as_json:
         echo(describe(settings))
     # lines appear as each check ends: some wait for a camera
-    for line in chain(check(settings), sent() if send_test else ()):
+    for line in chain(check(settings), try_all(settings), sent() if send_test else ()):
         lines.append(line)
         if not as_json:
             echo(line)

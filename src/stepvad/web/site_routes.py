@@ -17,7 +17,6 @@ from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.events.record import WeekOfAlerts, by_week
 from stepvad.files import hide_directories
 from stepvad.site.accounts import TOKEN_USER
-from stepvad.site.checking import CameraPicture, CameraProblem
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
 from stepvad.site.notify.push import LONGEST_ENDPOINT, PushSubscriptions, check_endpoint
@@ -30,6 +29,7 @@ from stepvad.site.settings.secrets import SecretError, place_of, typed_passwords
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
 from stepvad.site.sinks import TestResult, find_people, names, send_tests
 from stepvad.site.status import LearningView, LiveStatus
+from stepvad.site.trial import CameraPicture, CameraProblem
 from stepvad.web.routes import EventStore, Problem, Strict, user_of
 
 Digest = Annotated[

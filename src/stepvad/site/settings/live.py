@@ -14,13 +14,14 @@ from pathlib import Path
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import replacing
-from stepvad.site.checking import CameraPicture, CameraProblem, check, try_camera
+from stepvad.site.checking import check
 from stepvad.site.settings.changes import Changes, compare
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
 from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
 from stepvad.site.settings.secrets import check_secrets
 from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
 from stepvad.site.sinks import send_test
+from stepvad.site.trial import CameraPicture, CameraProblem, try_camera
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 // The list of cameras and the form of the one that is chosen.
 import { newCamera } from "./settings-draft.js";
 import { send, wordsOf } from "./settings-send.js";
-import { count, element } from "./words.js";
+import { count, element, sentence } from "./words.js";
 import { spansOf, Zones } from "./zones.js";
 
 const NUMBERS = new Set(["rate", "threshold"]);
@@ -153,9 +153,12 @@ export class CameraView {
       told.textContent = `No picture: ${problem}`;
       return;
     }
-    const { size, people, bones } = answer.body;
+    const { size, people, bones, advice } = answer.body;
     camera.tried = { size, people, bones };
-    told.textContent = `It works: ${size[0]} × ${size[1]} pixels, ${people.length === 1 ? "1 person" : `${people.length} people`} in view.`;
+    told.textContent = `It works: ${size[0]} × ${size[1]} pixels, ${count(people.length, "person", "people")} in view.`;
+    const list = element("ul");
+    list.append(...advice.map((words) => element("li", "", sentence(`${words}.`))));
+    if (advice.length) told.append(list);
     this.zones.setFrame(camera.tried);
     this.veil();
   }
