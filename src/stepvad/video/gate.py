@@ -119,7 +119,7 @@ class Gate:
         self._background *= brightness(picture, self._background)
         changed = _closed(np.abs(picture - self._background) > limit)
         step = difference(picture, self._last)
-        is_other = bool(np.mean(changed > 0) > EVERYWHERE)
+        is_other = bool(np.count_nonzero(changed) > EVERYWHERE * changed.size)
         self._ticks.append(_Tick(time_s, small, changed, is_other))
         # what is known is neither noise nor background; what moves becomes background slowly
         people = covered(known, self._shape, small.shape)
@@ -179,21 +179,17 @@ class Gate:
 def shrink(luma: Luma) -> Luma:
     """A picture of `WIDTH` cells in a row, blurred."""
     cv2 = opencv("the motion gate")
-    height, width = luma.shape
-    size = WIDTH, max(1, round(WIDTH * height / width))
-    # averaging all pixels of a large picture would take longer, and tell no more
-    step = max(1, width // (3 * WIDTH))
-    if step > 1:
-        every = width // step, height // step
-        luma = cv2.resize(luma, every, interpolation=cv2.INTER_NEAREST)
-    return cv2.blur(cv2.resize(luma, size, interpolation=cv2.INTER_AREA), (3, 3))
+    size = WIDTH, max(1, round(WIDTH * luma.shape[0] / luma.shape[1]))
+    # four pixels a cell, and the blur takes in its neighbours': all would take longer
+    some = cv2.resize(luma, (2 * size[0], 2 * size[1]), interpolation=cv2.INTER_NEAREST)
+    return cv2.blur(cv2.resize(some, size, interpolation=cv2.INTER_AREA), (3, 3))
 
 
 def brightness(picture: Float32s, other: Float32s) -> float:
     """Brightness of a picture relative to another: exposure, clouds, lamps."""
     # some of the cells do; a constant keeps the noise of dark ones out
-    ratios = (picture[::3, ::3] + DARK) / (other[::3, ::3] + DARK)
-    return float(np.median(ratios))
+    ratios = ((picture[::3, ::3] + DARK) / (other[::3, ::3] + DARK)).ravel()
+    return float(np.partition(ratios, ratios.size // 2)[ratios.size // 2])
 
 
 def difference(picture: Float32s, other: Float32s) -> Float32s:
@@ -203,7 +199,7 @@ def difference(picture: Float32s, other: Float32s) -> Float32s:
 
 def blend(into: Float32s, picture: Float32s, share: float, where: Mask) -> None:
     """Replace a share of some cells by those of a picture."""
-    into += np.where(where, np.float32(share), np.float32(0)) * (picture - into)
+    opencv("the motion gate").accumulateWeighted(picture, into, share, where.view(np.uint8))
 
 
 def rate(elapsed_s: float, lasting_s: float) -> float:
@@ -221,6 +217,8 @@ def covered(corners: Float32s, shape: tuple[int, ...], small: tuple[int, ...]) -
 
 def cells(corners: Float32s, shape: tuple[int, ...], small: tuple[int, ...]) -> list[list[int]]:
     """Left, top, right and bottom cell of what belongs to people in boxes in pixels."""
+    if not len(corners):
+        return []
     middle, half = (corners[:, :2] + corners[:, 2:]) / 2, (corners[:, 2:] - corners[:, :2]) / 2
     scale = np.array([small[1] / shape[1], small[0] / shape[0]], np.float32)
     low = np.floor((middle - MARGIN * half) * scale)
