@@ -106,7 +106,6 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/notifications"): LOOK,
     ("PUT", "/api/notifications/subscriptions"): LOOK,
     ("DELETE", "/api/notifications/subscriptions"): LOOK,
-    ("POST", "/api/notifications/test"): ADMINISTER,
     ("GET", "/users"): ADMINISTER,
     ("GET", "/api/users"): ADMINISTER,
     ("POST", "/api/users"): ADMINISTER,

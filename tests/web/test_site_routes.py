@@ -21,6 +21,7 @@ from stepvad.site.settings.file import load
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import NotifySettings
 from stepvad.site.settings.sections import Sinks, SiteSettings
+from stepvad.site.sinks import send_test
 from stepvad.site.trial import CameraProblem, try_camera
 from tests.site.notify.services import Browser, push_service
 from tests.site.receivers import web_server
@@ -574,71 +575,20 @@ def test_a_site_that_notifies_no_browser_says_so(tmp_path: Path) -> None:
         answer = visitor.put(PATH, json=subscription(Browser()))
         assert answer.status_code == 409
         assert 'to = ["browsers"]' in answer.json()["detail"]
-        answer = visitor.post("/api/notifications/test", json={"name": "guards"})
-        assert answer.status_code == 404
     assert not (tmp_path / "notifications").exists(), "no key is made in vain"
 
 
 @pytest.mark.slow
-def test_a_test_message_says_what_came_back(visitor: TestClient) -> None:
-    answer = visitor.post("/api/notifications/test", json={"name": "guards"})
-    assert answer.status_code == 200
-    first, second = answer.json()
-    assert first == {
-        "to": "browsers",
-        "ok": True,
-        "words": "no browser has asked for notifications yet",
-    }
-    assert second["ok"] is False
-    assert "json of env:PEOPLE: expected the service to take a message, got:" in second["words"]
-    assert "canary" not in str(second)
-    answer = visitor.post("/api/notifications/test", json={"name": "bob"})
-    assert answer.status_code == 404
-    assert answer.json()["detail"] == (
-        "sinks.notify: expected one of guards, got 'bob'; name one of them"
-    )
-
-
-@pytest.mark.slow
-def test_one_test_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    going, release = threading.Event(), threading.Event()
-
-    def slowly(*_: object) -> Iterator[object]:
-        going.set()
-        release.wait(30)
-        return iter(())
-
-    monkeypatch.setattr("stepvad.web.site_routes.send_tests", slowly)
-    with site(tmp_path) as mill:
-        visitor = TestClient(with_people(mill, "browsers").app(), base_url=HERE, headers=BEARER)
-        statuses: list[int] = []
-
-        def ask() -> None:
-            answer = visitor.post("/api/notifications/test", json={"name": "guards"})
-            statuses.append(answer.status_code)
-
-        first = threading.Thread(target=ask)
-        first.start()
-        assert going.wait(30)
-        ask()
-        release.set()
-        first.join()
-        assert statuses == [409, 200]
-        ask()
-        assert statuses[-1] == 200
-
-
-@pytest.mark.slow
-def test_from_the_button_to_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_the_site_to_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subscribe at the site, send a test, and read it as the browser does."""
     monkeypatch.setattr("stepvad.web.site_routes.check_endpoint", lambda endpoint: None)
     browser = Browser()
     with push_service(tmp_path) as service, site(tmp_path / "data") as mill:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
-        visitor = TestClient(with_people(mill, "browsers").app(), base_url=HERE, headers=BEARER)
+        mill = with_people(mill, "browsers")
+        visitor = TestClient(mill.app(), base_url=HERE, headers=BEARER)
         visitor.put(PATH, json=subscription(browser, f"{service.address}/send/1"))
-        (said,) = visitor.post("/api/notifications/test", json={"name": "guards"}).json()
-        assert said == {"to": "browsers", "ok": True, "words": "1 of 1 browsers got it"}
+        assert send_test(mill.settings, "notify:guards") == "1 of 1 browsers got it"
         assert b'"title": "mill: test"' in browser.read(service.got[0][2])
 
 

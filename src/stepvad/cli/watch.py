@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option, echo
 
 from stepvad.cli import options, terminal
-from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.files import temporary_directory
 from stepvad.site.service import Service
 from stepvad.site.stages import set_up
@@ -159,9 +159,16 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
 
     def sent() -> Iterator[str]:
         """Answers of the services that send messages to people, after a test message."""
-        everyone = settings.sinks.notify or [sinks.find_people(settings, None)]  # or raises
-        for one in chain.from_iterable(sinks.send_tests(settings, whom) for whom in everyone):
-            yield f"ok: {one.to}: {one.words}" if one.ok else f"failed: {one.words}"
+        if not settings.sinks.notify:
+            raise ConfigError(
+                "sinks.notify: expected people to notify, got none in the settings",
+                hint='add [[sinks.notify]] with to = ["browsers"] (the guide "Alerts on phones")',
+            )
+        for name, _, to in sinks.people_sinks(settings.sinks):
+            try:
+                yield f"ok: {to}: {sinks.send_test(settings, name)}"
+            except StepvadError as error:
+                yield f"failed: {error}"
 
     settings, lines = load(path), []
     if not as_json:

@@ -395,7 +395,6 @@ RULES: dict[RouteKey, Rule] = {
     ("GET", "/api/notifications"): Rule("look"),
     ("PUT", "/api/notifications/subscriptions"): Rule("look", "asked for notifications"),
     ("DELETE", "/api/notifications/subscriptions"): Rule("look", "ended notifications"),
-    ("POST", "/api/notifications/test"): Rule("administer", "sent a test message"),
     # accounts
     ("GET", "/api/users"): Rule("administer"),
     ("POST", "/api/users"): Rule("administer", "added user"),

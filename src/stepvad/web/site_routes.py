@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from stepvad.codec import NewerVersionError
-from stepvad.errors import ConfigError, DataError, StepvadError
+from stepvad.errors import DataError, StepvadError
 from stepvad.events.record import WeekOfAlerts, by_week
 from stepvad.files import hide_directories
 from stepvad.site.accounts import TOKEN_USER
@@ -27,7 +26,7 @@ from stepvad.site.settings.live import BusyError, FileChangedError, SettingsEdit
 from stepvad.site.settings.page import concern_of, limits_of
 from stepvad.site.settings.secrets import SecretError, place_of, typed_passwords
 from stepvad.site.settings.sections import PoseSettings, RetentionSettings, SiteSettings
-from stepvad.site.sinks import TestResult, find_people, names, send_tests
+from stepvad.site.sinks import names
 from stepvad.site.status import LearningView, LiveStatus
 from stepvad.site.trial import CameraPicture, CameraProblem
 from stepvad.web.routes import EventStore, Problem, Strict, user_of
@@ -245,14 +244,6 @@ class EndRequest(Strict):
     endpoint: str = Field(max_length=LONGEST_ENDPOINT)
 
 
-class TestRequest(Strict):
-    """Whom to send a test message."""
-
-    __test__ = False  # no test class of pytest
-
-    name: str = Field(max_length=64)
-
-
 def account_of(request: Request) -> str:
     """The account behind a request; empty for the token, and for a user whom a proxy names."""
     identity = getattr(request.state, "identity", None)
@@ -335,13 +326,11 @@ def _add_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
         """Send a test event through a sink and say what came back."""
         known = _needed(editor)
         try:
-            known.test_sink(asked.name)
+            return TestedSink(outcome="sent", words=known.test_sink(asked.name))
         except BusyError as error:
             raise HTTPException(409, _wrong(error).model_dump()) from None
         except StepvadError as error:
             return TestedSink(outcome="failed", words=str(error))
-        words = f"{asked.name} accepted a test event and its end"
-        return TestedSink(outcome="sent", words=words)
 
 
 def _needed(editor: SettingsEditor | None) -> SettingsEditor:
@@ -451,31 +440,3 @@ def add_notification_routes(app: FastAPI, current: Callable[[], SiteSettings]) -
         """Notify a browser no more."""
         subscriptions.remove([chosen.endpoint])
         return Response(status_code=204)
-
-    _add_test_messages(app, current)
-
-
-def _add_test_messages(app: FastAPI, current: Callable[[], SiteSettings]) -> None:
-    busy = threading.Lock()
-
-    @app.post(
-        "/api/notifications/test",
-        tags=["notifications"],
-        responses={
-            404: {"model": Problem, "description": "There are no such people."},
-            409: {"model": Problem, "description": "Another test is under way."},
-        },
-    )
-    def test(chosen: TestRequest) -> list[TestResult]:
-        """Send a test message to people, and say what came back."""
-        settings = current()
-        try:
-            whom = find_people(settings, chosen.name)
-        except ConfigError as error:
-            raise HTTPException(404, str(error)) from None
-        if not busy.acquire(blocking=False):
-            raise HTTPException(409, "expected no other test, got one under way; try again")
-        try:
-            return [*send_tests(settings, whom)]
-        finally:
-            busy.release()

@@ -142,10 +142,10 @@ class SettingsEditor:
         with _one_at_a_time(self._trying, "another camera is being tried"):
             return try_camera(camera, self.running.pose, self.running.logs)
 
-    def test_sink(self, name: str) -> None:
-        """Send a test through a sink of the running site; one at a time."""
+    def test_sink(self, name: str) -> str:
+        """Send a test through a sink of the running site, one at a time; what came back."""
         with _one_at_a_time(self._testing, "another test is being sent"):
-            send_test(self.running, name)
+            return send_test(self.running, name)
 
 
 class FileChangedError(ConfigError):

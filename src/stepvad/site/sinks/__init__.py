@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
-from stepvad.errors import ConfigError, StepvadError
+from stepvad.errors import ConfigError
 from stepvad.events.record import Record, Sink, event_id, message
 from stepvad.site.notify import plan
 from stepvad.site.notify.people import AppriseTarget, Target
@@ -98,60 +97,21 @@ def words_for(settings: SiteSettings) -> NoticeWords:
     return NoticeWords(settings.name, page_address(settings.web))
 
 
-def find_people(settings: SiteSettings, name: str | None) -> NotifySettings:
-    """The people of this name; without a name, those of the only section."""
-    found = settings.sinks.notify
-    if not found:
-        raise ConfigError(
-            "sinks.notify: expected people to notify, got none in the settings",
-            hint='add [[sinks.notify]] with to = ["browsers"]; see the guide "Alerts on phones"',
-        )
-    if name is None and len(found) == 1:
-        return found[0]
-    for one in found:
-        if one.name == name:
-            return one
-    known = ", ".join(one.name for one in found)
-    got = "no name" if name is None else repr(name[:64])
-    raise ConfigError(f"sinks.notify: expected one of {known}, got {got}", hint="name one of them")
-
-
-@dataclass(frozen=True, slots=True)
-class TestResult:
-    """The reply to a test message to one target."""
-
-    __test__ = False  # no test class of pytest
-
-    to: str
-    ok: bool
-    words: str
-
-
-def send_tests(settings: SiteSettings, people: NotifySettings) -> Iterator[TestResult]:
-    """Send a test message to each target, at once and whatever the hour; yield the replies."""
-    notice = words_for(settings).test(people.name)
-    for to in people.to:
-        try:
-            yield TestResult(to, True, target_named(to, settings).deliver(notice))
-        except StepvadError as error:
-            yield TestResult(to, False, str(error))
-
-
-def send_test(settings: SiteSettings, name: str) -> None:
+def send_test(settings: SiteSettings, name: str) -> str:
     """Send a new event and its end through a connection of its own; to people, a message.
 
-    Raises a StepvadError that says what went wrong.
+    Returns what came back; raises a StepvadError that says what went wrong.
     """
     for found, people, to in people_sinks(settings.sinks):
         if found == name:
-            target_named(to, settings).deliver(words_for(settings).test(people.name))
-            return
+            return target_named(to, settings).deliver(words_for(settings).test(people.name))
     sink = _connected_alone(settings, name)
     try:
         opened = _test_event(settings.cameras[0].name, time.time())
         over = opened.ended("calm", opened.start_time + 1.0)
         sink.send("new", message("new", None, opened))
         sink.send("end", message("end", opened, over))
+        return f"{name} accepted a test event and its end"
     finally:
         sink.close()
 

@@ -1,14 +1,13 @@
 // The page of notifications: this browser, and who else gets messages.
 import { ask } from "./ask.js";
 import { current, hindrance, renew, subscribe, unsubscribe } from "./push.js";
-import { count, element, sentence } from "./words.js";
+import { count, sentence } from "./words.js";
 
 const state = document.getElementById("browser-state");
 const on = document.getElementById("subscribe");
 const off = document.getElementById("unsubscribe");
 const list = document.getElementById("people");
 let key = null;
-let mayTest = false;
 
 const say = (words, isTrouble = false) => {
   state.textContent = words;
@@ -38,26 +37,11 @@ const press = async (button, action) => {
   button.disabled = false;
 };
 
-const test = async (name, button, results) => {
-  button.disabled = true;
-  results.replaceChildren(element("li", "waits", "Sending…"));
-  const said = await ask("/api/notifications/test", { method: "POST", body: { name } });
-  const lines = said ?? [{ ok: false, to: "", words: "The site could not send a test message. Try again in a moment." }];
-  results.replaceChildren(
-    ...lines.map(({ ok, to, words }) => element("li", ok ? "taken" : "failed", ok ? `${to}: ${words}` : words)),
-  );
-  button.disabled = false;
-};
-
 const group = (one) => {
   const made = document.getElementById("group").content.cloneNode(true);
   made.querySelector("h3").textContent = one.name;
   made.querySelector(".events").textContent = `Events of ${one.events}, sent to ${one.to.join(", ")}.`;
   made.querySelector(".limits").textContent = `${sentence(one.limits.join("; "))}.`;
-  const button = made.querySelector("button");
-  const results = made.querySelector(".results");
-  button.hidden = !mayTest;
-  button.addEventListener("click", () => test(one.name, button, results));
   return made;
 };
 
@@ -65,7 +49,6 @@ const load = async () => {
   const found = await ask("/api/notifications");
   if (!found) return say("The site did not answer. Reload this page.", true);
   key = found.public_key;
-  mayTest = (await ask("/api/me"))?.role === "administer";
   document.getElementById("nobody").hidden = found.people.length > 0;
   document.getElementById("browsers").textContent = found.browsers ? `${count(found.browsers, "browser")} notified` : "";
   if (!list.children.length) list.append(...found.people.map(group));
