@@ -78,8 +78,7 @@ def watched(
         (people,) = detect_and_recover(estimator, [frame.image], [last])
         if following:
             follower.update(moment, people)
-        when = (frame.number, frame.epoch, moment.time_s, frame.wall)
-        found.append(FoundPeople(*when, (width, height), people))
+        found.append(FoundPeople(frame.number, moment.time_s, (width, height), people))
     return found
 
 
@@ -99,7 +98,7 @@ def print_falls(falls: dict[str, tuple[float, list[FoundPeople]]]) -> None:
 
 def shares(frames: Sequence[FoundPeople], begin_s: float) -> list[float]:
     """Share of frames with a found and with a tracked person: of all, of the first seconds."""
-    times = np.array([seen.pts for seen in frames])
+    times = np.array([seen.time_s for seen in frames])
     clip = track(frames, "", fps=None, min_confidence=MIN_CONFIDENCE).clip
     tracked = {number for track in clip.tracks for number in track.frames.tolist()}
     is_found = np.array([seen.people.certain(MIN_CONFIDENCE).any() for seen in frames])
@@ -125,7 +124,7 @@ def n_tracks(frames: Sequence[FoundPeople]) -> int:
 
 def unconfirmed(frames: Sequence[FoundPeople]) -> int:
     """Number of followed poses without a detection near in place and time."""
-    times = np.array([seen.pts for seen in frames])
+    times = np.array([seen.time_s for seen in frames])
     places = [middles(seen, followed=False) for seen in frames]
     lone = 0
     for at, seen in enumerate(frames):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from stepvad.cli.extract import NetworkOptions, VideoJobs
-from stepvad.cli.options import Threads, grouped
+from stepvad.cli.options import grouped
 from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
 from stepvad.config import Config, ViewKind
 from stepvad.errors import StepvadError
@@ -129,7 +129,6 @@ def footage(
     ] = Path(),
     networks: NetworkOptions,
     jobs: VideoJobs = None,
-    threads: Threads = None,
     chain: ChainOptions,
 ) -> None:
     """Measure the whole chain: video in, calibrated alerts out, against labels in seconds.
@@ -161,7 +160,7 @@ def footage(
     with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site.intake"):
         extraction = _extraction(chosen, poses, networks)
         if extraction is not None and not posecache.extract_poses(
-            clips, extraction, jobs=jobs, threads=threads, report=report
+            clips, extraction, jobs=jobs, report=report
         ):
             say("stopped; repeat the command to resume")
             raise typer.Exit(130)

@@ -18,7 +18,6 @@ def extract_poses(
     settings: ExtractionSettings,
     *,
     jobs: int | None = None,
-    threads: int | None = None,
     report: Report = silent,
 ) -> bool:
     """Extract the poses of all videos that have none yet; False if it was stopped by Ctrl-C.
@@ -28,9 +27,7 @@ def extract_poses(
     sources = [_source(clip) for clip in clips if clip.is_video]
     if not sources:
         return True
-    outcomes = extract_all(
-        sources, settings, jobs=jobs, threads=threads, report=_by_clip(len(sources), report)
-    )
+    outcomes = extract_all(sources, settings, jobs=jobs, report=_by_clip(len(sources), report))
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -257,5 +257,5 @@ def _own_results(directory: Path) -> None:
                 rng.uniform(0, 99, (2, 17, 2)).astype(np.float32),
                 np.ones((2, 17), np.float32),
             )
-            made.append(FoundPeople(number, 0, number / 10, 1e9 + number, (640, 480), people))
+            made.append(FoundPeople(number, number / 10, (640, 480), people))
     (parts / "settings.json").unlink()

@@ -1,25 +1,20 @@
-"""Videos and cameras become tracks: resumed bit for bit, and nobody followed across a gap."""
+"""Videos become tracks: resumed bit for bit, and nobody followed into another resolution."""
 
 from __future__ import annotations
 
 import runpy
 import threading
-import time
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepvad.config import Config
 from stepvad.errors import DataError, Progress
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip
-from stepvad.skeletons import COCO17
 from stepvad.video import extract as parts_module
-from stepvad.video.camera import Camera, CameraCounts
 from stepvad.video.estimators import PoseEstimator
 from stepvad.video.extract import (
     Extraction,
@@ -28,13 +23,10 @@ from stepvad.video.extract import (
     FrameRange,
     PartOrigin,
     Parts,
-    extract_camera,
     extract_file,
     track,
 )
 from stepvad.video.source import Image, footage_digest, open_footage
-from stepvad.windows.runs import cut
-from stepvad.windows.views import ViewSettings
 from tests.processes import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,
@@ -46,7 +38,6 @@ from tests.video.clips import (
     write_video,
     write_walker,
 )
-from tests.video.servers import SLOWER, web_server
 
 pytest.importorskip("av")
 
@@ -88,14 +79,12 @@ def finished(path: Path, directory: Path, **options: Any) -> Extraction:
     return result
 
 
-def seen(
-    number: int, x: float, *, epoch: int = 0, size: int = 64, confidence: float = 1.0
-) -> FoundPeople:
+def seen(number: int, x: float, *, size: int = 64, confidence: float = 1.0) -> FoundPeople:
     """A frame with one person at x, 20 pixels wide and 40 high."""
     boxes = Boxes(np.array([[x, 0, x + 20, 40]], np.float32), np.array([0.9], np.float32))
     joints = np.full((1, 17, 2), x, np.float32)
     people = People(boxes, joints, np.full((1, 17), confidence, np.float32))
-    return FoundPeople(number, epoch, number / 10, 1000.0 + number, (size, size), people)
+    return FoundPeople(number, number / 10, (size, size), people)
 
 
 def test_a_walker_becomes_a_track(tmp_path: Path) -> None:
@@ -188,50 +177,27 @@ def recorded(directory: Path, n_parts: int) -> None:
             parts.flush()
 
 
-@pytest.mark.parametrize("is_camera", [False, True])
 @pytest.mark.parametrize("name", ["000001.npz", "settings.json"])
-def test_parts_that_cannot_be_read_now_are_all_kept(
-    tmp_path: Path, name: str, *, is_camera: bool
-) -> None:
+def test_parts_that_cannot_be_read_now_are_all_kept(tmp_path: Path, name: str) -> None:
     recorded(tmp_path, 10)
     with (
         unreadable(tmp_path / name),
         pytest.raises(DataError, match=f"expected a readable file, got: {REASON}"),
     ):
-        Parts(tmp_path, ORIGIN, is_camera=is_camera)
-    assert len([*Parts(tmp_path, ORIGIN, is_camera=is_camera)]) == 10
-
-
-def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    recorded(tmp_path, 4)
-    for name in ("000001.npz", "000003.npz"):
-        (tmp_path / name).write_bytes(b"half")
-    with Parts(tmp_path, ORIGIN, is_camera=True) as parts:
-        assert parts.latest is not None
-        assert parts.latest.number == 2
-        parts.append(seen(4, 4))
-    assert [frame.number for frame in Parts(tmp_path, ORIGIN, is_camera=True)] == [0, 2, 4]
-    assert "000001.npz: damaged, its frames are left out; kept as 000001.npz.dam" in caplog.text
-    parts.remove()
-    left = sorted(file.name for file in tmp_path.iterdir())
-    assert left == ["000001.npz.damaged", "000003.npz.damaged"]
+        Parts(tmp_path, ORIGIN)
+    assert len([*Parts(tmp_path, ORIGIN)]) == 10
 
 
 def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:
     nobody = seen(1, 0).people.select(np.array([], np.int64))
     with Parts(tmp_path, ORIGIN) as parts:
-        parts.append(seen(0, 3, epoch=2))
-        parts.append(FoundPeople(1, 2, None, 5.0, (64, 48), nobody))
+        parts.append(seen(0, 3))
+        parts.append(FoundPeople(1, 0.1, (64, 48), nobody))
     first, second = Parts(tmp_path, ORIGIN)
-    assert (first.number, first.epoch, first.pts, first.wall, first.size) == (
-        *(0, 2, 0.0),
-        *(1000.0, (64, 64)),
-    )
+    assert (first.number, first.time_s, first.size) == (0, 0.0, (64, 64))
     np.testing.assert_array_equal(first.people.boxes.corners, [[3, 0, 23, 40]])
     np.testing.assert_array_equal(first.people.keypoints, np.full((1, 17, 2), 3))
-    assert (second.pts, second.size, len(second.people)) == (None, (64, 48), 0)
+    assert (second.time_s, second.size, len(second.people)) == (0.1, (64, 48), 0)
 
 
 def test_a_place_where_no_parts_can_be_is_refused(tmp_path: Path) -> None:
@@ -240,22 +206,12 @@ def test_a_place_where_no_parts_can_be_is_refused(tmp_path: Path) -> None:
         Parts(tmp_path / "file" / "parts", ORIGIN)
 
 
-@pytest.mark.parametrize("change", [{"epoch": 1}, {"size": 128}])
-def test_nobody_is_followed_into_another_connection_or_resolution(change: dict[str, int]) -> None:
-    frames = [seen(i, i) for i in range(20)] + [seen(i, i, **change) for i in range(20, 40)]
+def test_nobody_is_followed_into_another_resolution() -> None:
+    frames = [seen(i, i) for i in range(20)] + [seen(i, i, size=128) for i in range(20, 40)]
     tracks = track(frames, "a", fps=10, min_confidence=0.25).clip.tracks
     assert [track.frames.tolist() for track in tracks] == [[*range(20)], [*range(20, 40)]]
     unbroken = [seen(i, i) for i in range(40)]
     assert len(track(unbroken, "a", fps=10, min_confidence=0.25).clip.tracks) == 1
-
-
-def test_no_window_holds_frames_from_before_and_after_a_gap() -> None:
-    frames = [seen(i, i, epoch=i // 20) for i in range(60)]
-    clip = track(frames, "a", fps=10, min_confidence=0.25).clip
-    config = Config()
-    index, _ = cut(clip, [ViewSettings(config)], COCO17)
-    assert len(index) == 3 * (20 - config.T + 1)
-    assert ((index.frame % 20) >= config.T - 1).all()
 
 
 def test_people_of_low_confidence_are_left_out_and_counted() -> None:
@@ -308,62 +264,3 @@ def test_a_video_is_known_by_its_ends_and_its_size(tmp_path: Path) -> None:
     assert len(digests | {footage_digest(tmp_path / "a")}) == 4
     with pytest.raises(DataError, match="got no file"):
         footage_digest(tmp_path / "b")
-
-
-def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
-    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
-    estimator = Counting(stop_at=45)
-    with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
-        camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, ExtractionOptions(stop=estimator.stop))
-    assert result.summary.frames >= 45
-    assert isinstance(result.summary.counts, CameraCounts)
-    assert result.summary.counts.reconnects >= 1
-    assert result.summary.lag_s is not None
-    assert set(result.times.epoch.tolist()) >= {0, 1}
-    assert result.clip.fps == pytest.approx(10, abs=0.1)
-    for one in result.clip.tracks:
-        assert len(set(result.times.epoch[np.isin(result.times.number, one.frames)])) == 1
-
-
-def test_a_clock_that_is_set_does_not_change_the_lag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
-    hours, real = count(), time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 3600 * next(hours))
-    estimator = Counting(stop_at=10)
-    with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
-        camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, ExtractionOptions(stop=estimator.stop))
-    assert result.summary.lag_s is not None
-    assert 0 <= result.summary.lag_s < 60
-
-
-def test_what_a_killed_recording_kept_comes_before_the_next(tmp_path: Path) -> None:
-    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
-    with Parts(tmp_path / "parts", ORIGIN) as parts:
-        for i in range(20):
-            parts.append(seen(i, i))
-    estimator = Counting(stop_at=10)
-    with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
-        result = extract_camera(
-            Camera("door", address), estimator, parts, ExtractionOptions(stop=estimator.stop)
-        )
-    numbers = result.times.number.tolist()
-    assert numbers[:20] == list(range(20))
-    assert numbers == sorted(set(numbers))
-    assert result.times.epoch[:20].tolist() == [0] * 20
-    assert result.times.epoch[20] == 1
-
-
-def test_a_recording_ends_after_its_duration_and_without_frames_is_an_error(
-    tmp_path: Path,
-) -> None:
-    started = time.monotonic()
-    with (
-        Parts(tmp_path / "parts", ORIGIN) as parts,
-        pytest.raises(DataError, match="camera door: expected frames, got none"),
-    ):
-        extract_camera(Camera("door", "rtsp://127.0.0.1:9/a"), Counting(), parts, duration_s=0.3)
-    assert time.monotonic() - started < 1 * SLOWER

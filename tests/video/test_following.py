@@ -292,7 +292,7 @@ def test_a_stopped_extraction_follows_on_to_the_same_poses(
     assert whole.summary.frames == 20
 
 
-def test_a_track_goes_on_through_a_fall_and_ends_there_without_following(tmp_path: Path) -> None:
+def test_a_track_goes_on_through_a_fall(tmp_path: Path) -> None:
     path = write_images(tmp_path / "a.mkv", np.stack([image(i) for i in range(20)]))
     tilted = [[standing(150, 100 + 3 * min(i, 10))] for i in range(20)]
     scene = Scene(tilted, [[0] if i < 5 else [] for i in range(20)])
@@ -300,10 +300,6 @@ def test_a_track_goes_on_through_a_fall_and_ends_there_without_following(tmp_pat
     assert result is not None
     (track,) = result.clip.tracks
     assert track.frames.tolist() == list(range(20))
-    with Parts(tmp_path / "other", {}) as parts:
-        without = extract_file(VideoFile(path), scene, parts, ExtractionOptions(follow=False))
-    assert without is not None
-    assert without.clip.tracks[0].frames.tolist() == list(range(5))
 
 
 SIZE = (240, 320)

@@ -21,11 +21,8 @@ STATES = {True: "intact", False: "damaged", None: "-"}
 TROUBLE = {
     "skipped": "undecodable",
     "resolution_changes": "changes of resolution",
-    "dropped": "dropped",
-    "reconnects": "reconnects",
-    "stalls": "stalls",
 }
-"""Counts of a video or camera that the table shows if they are not 0."""
+"""Counts of a video that the table shows if they are not 0."""
 VideoJobs = Annotated[
     int | None,
     Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
@@ -62,47 +59,18 @@ class NetworkOptions:
         float | None, Option(min=0.1, help="Maximum frames per second to process; defaults to all.")
     ] = None
 
-    def extraction(self, output: Path, duration_s: float | None = None) -> ExtractionSettings:
+    def extraction(self, output: Path) -> ExtractionSettings:
         """Settings of an extraction with these networks, which are downloaded if need be."""
+        from stepvad.video.extract import ExtractionOptions
         from stepvad.video.networks import choose_engine
         from stepvad.video.recordings import ExtractionSettings
 
         return ExtractionSettings.with_networks(
             output,
             (self.detector, self.pose),
-            engine=choose_engine(self.engine, "auto", self.device),
-            min_confidence=self.min_confidence,
-            rate=self.rate,
-            duration_s=duration_s,
+            choose_engine(self.engine, "auto", self.device),
+            ExtractionOptions(min_confidence=self.min_confidence, rate=self.rate),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class VideoOptions:
-    """Videos and cameras: which part of them, how many at once, and how to connect."""
-
-    videos: Annotated[
-        list[str],
-        Argument(
-            help="Video files, folders of pictures, and cameras (rtsp://…, /dev/video0); "
-            "NAME=ADDRESS sets the name of a camera."
-        ),
-    ]
-    frames: options.FramePart = ":"
-    fps: options.FpsOption = None
-    jobs: VideoJobs = None
-    duration: Annotated[
-        float | None,
-        Option(min=0.0, help="Stop cameras after this many seconds; otherwise at Ctrl-C."),
-    ] = None
-    credentials: Annotated[
-        Path | None,
-        Option(help="File with one line user:password for the cameras, not readable by others."),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        Option(help="PEM file with the cameras' CA or certificate, for rtsps:// and https://."),
-    ] = None
 
 
 @options.grouped
@@ -111,11 +79,14 @@ def extract(
         Path, Option("-o", "--output", help="Output directory; one .parquet file per video.")
     ],
     *,
+    videos: Annotated[list[str], Argument(help="Video files and folders of pictures.")],
     networks: NetworkOptions,
-    source: VideoOptions,
+    frames: options.FramePart = ":",
+    fps: options.FpsOption = None,
+    jobs: VideoJobs = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Extract tracked poses from videos and cameras; no image is stored.
+    """Extract tracked poses from videos; no image is stored.
 
     Several videos, with networks that are downloaded once and cached:
 
@@ -127,41 +98,24 @@ def extract(
 
         stepvad extract lobby.mp4 -o poses/ --detector d.onnx --pose p.onnx --frames 500:
 
-    A camera for ten minutes, with user:password from the environment:
-
-        stepvad extract 'door=rtsp://${LOGIN}@10.0.0.5/live' -o poses/ --duration 600
-
     A folder of pictures, frame_1.jpg to frame_900.jpg, taken 15 times a second (25 without --fps):
 
         stepvad extract frames/ -o poses/ --fps 15
 
-    A USB camera, until Ctrl-C:
-
-        stepvad extract 'desk=/dev/video0?size=1280x720&rate=15' -o poses/
-
     To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
-    continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
+    continues where it stopped. A site records the poses of cameras.
     """
     from stepvad.video import recordings
     from stepvad.video.extract import FrameRange
     from stepvad.video.source import PICTURE_RATE
-    from stepvad.video.url import CameraTls
 
-    sources = recordings.open_sources(
-        source.videos,
-        source.credentials,
-        frames=FrameRange(*options.frame_range(source.frames)),
-        duration_s=source.duration,
-        tls=CameraTls(source.tls_ca),
-        picture_rate=PICTURE_RATE if source.fps is None else source.fps,
-    )
-    with (
-        terminal.progress_bars() as report,
-        terminal.notes_of("stepvad.video"),
-        terminal.notes_of("stepvad.site.intake"),
-    ):
-        settings = networks.extraction(output, source.duration)
-        outcomes = recordings.extract_all(sources, settings, jobs=source.jobs, report=report)
+    part = FrameRange(*options.frame_range(frames))
+    rate = PICTURE_RATE if fps is None else fps
+    sources = recordings.open_sources(videos, part, picture_rate=rate)
+    with terminal.progress_bars() as report, terminal.notes_of("stepvad.video"):
+        outcomes = recordings.extract_all(
+            sources, networks.extraction(output), jobs=jobs, report=report
+        )
     _print(outcomes, as_json=as_json)
     # one bad video does not stop the others: their errors come at the end
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
@@ -200,6 +154,8 @@ def _row(outcome: RecordingOutcome) -> list[str]:
     summary = outcome.summary
     if summary is None:
         return [outcome.name, *["-"] * 7, outcome.state]
+    counts = asdict(summary.counts)
+    troubles = [f"{counts[name]:,} {word}" for name, word in TROUBLE.items() if counts[name]]
     return [
         outcome.name,
         f"{summary.frames:,}",
@@ -209,19 +165,8 @@ def _row(outcome: RecordingOutcome) -> list[str]:
         f"{100 * summary.low_confidence:.1f} %",
         f"{summary.empty_frames:,}",
         "-" if summary.frames_per_s is None else f"{summary.frames_per_s:.1f}",
-        ", ".join(_notes(asdict(summary.counts), summary.lag_s)) or outcome.state,
+        ", ".join(troubles) or outcome.state,
     ]
-
-
-def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
-    """Problems during extraction, and the lag of a camera's last frame."""
-    # only troubles that happened, in words
-    notes = [f"{counts[name]:,} {word}" for name, word in TROUBLE.items() if counts.get(name)]
-    if counts.get("reconnects"):
-        notes.append(f"{counts['offline_s']:.0f} s offline")
-    if lag_s is not None:
-        notes.append(f"{lag_s:.1f} s behind")
-    return notes
 
 
 def models(

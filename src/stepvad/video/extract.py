@@ -1,8 +1,7 @@
-"""A video or a camera to tracked poses; what is found is kept in parts, to resume from."""
+"""A video to tracked poses; what is found is kept in parts, to resume from."""
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 import threading
@@ -19,23 +18,18 @@ from numpy.typing import NDArray
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError, Progress, Report, os_reason, silent
 from stepvad.files import (
-    DAMAGED_SUFFIX,
     read_arrays,
     read_bounded,
     remove_leftovers,
     replacing,
-    set_aside,
     temporary_directory,
 )
-from stepvad.people import NOBODY, Boxes, People
+from stepvad.people import Boxes, People
 from stepvad.poses import Clip, tracks_of
 from stepvad.tracker import Tracker
-from stepvad.video.camera import Camera
 from stepvad.video.estimators import PoseEstimator
 from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.source import PICTURE_RATE, DecodeStats, Footage, Frame, at_rate, open_footage
-
-logger = logging.getLogger(__name__)
 
 MIN_CONFIDENCE = 0.25
 """Mean joint confidence below which most boxes contain no person."""
@@ -45,7 +39,7 @@ PART_FRAMES = 50
 SETTINGS = "settings.json"
 MAX_BYTES = 1 << 28
 NAMES = (
-    *("number", "epoch", "pts", "wall", "size", "n_people"),
+    *("number", "time_s", "size", "n_people"),
     *("corners", "scores", "followed", "keypoints", "confidence"),
 )
 """The arrays of a part."""
@@ -92,12 +86,13 @@ def extract_file(
     rate = options.rate if options.rate and (not video.fps or options.rate < video.fps) else None
     reader = _Reader(video, frames, rate, stop)
 
-    def progress(frame: Frame) -> None:
+    def progress() -> None:
         options.report(Progress(video.camera, reader.decoded, max(total, 0)))
 
     # the video is decoded from its beginning; only frames after the known ones reach the networks
-    follower = _follower(parts, follow=options.follow)
-    frames_per_s, _ = _run_networks(reader.after(known), estimator, parts, progress, follower)
+    frames_per_s = _run_networks(
+        reader.after(known), estimator, parts, progress, fps=rate or video.fps or PICTURE_RATE
+    )
     if stop.is_set():
         return None
     if parts.latest is None:
@@ -110,50 +105,6 @@ def extract_file(
         parts, video.camera, fps=rate or video.fps, min_confidence=options.min_confidence
     )
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
-    return replace(tracked, summary=summary)
-
-
-def extract_camera(
-    camera: Camera,
-    estimator: PoseEstimator,
-    parts: Parts,
-    options: ExtractionOptions | None = None,
-    *,
-    duration_s: float | None = None,
-) -> Extraction:
-    """Extract the poses of a camera until `stop` is set or `duration_s` has elapsed.
-
-    Frames already in `parts` come first, as an earlier connection.
-    """
-    options = options or ExtractionOptions()
-    before = parts.latest
-    threading.Thread(
-        target=_stop_later, args=(camera, options.stop, duration_s), daemon=True
-    ).start()
-
-    def frames() -> Iterator[Frame]:
-        # numbers and connections go on from those in the parts
-        for frame in at_rate(camera, options.rate) if options.rate else camera:
-            if before is None:
-                yield frame
-            else:
-                number, epoch = before.number + 1 + frame.number, before.epoch + 1 + frame.epoch
-                yield replace(frame, number=number, epoch=epoch)
-
-    def progress(frame: Frame) -> None:
-        counts = camera.counts
-        note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
-        options.report(Progress(camera.name, frame.number + 1, 0, note))
-
-    follower = _follower(parts, follow=options.follow)
-    frames_per_s, lag_s = _run_networks(frames(), estimator, parts, progress, follower)
-    if parts.latest is None:
-        raise DataError(
-            f"camera {camera.name}: expected frames, got none",
-            hint="check its address, its credentials and the network",
-        )
-    tracked = track(parts, camera.name, fps=options.rate, min_confidence=options.min_confidence)
-    summary = replace(tracked.summary, frames_per_s=frames_per_s, lag_s=lag_s, counts=camera.counts)
     return replace(tracked, summary=summary)
 
 
@@ -173,25 +124,22 @@ def track(
 ) -> Extraction:
     """Track the detected people, without those of low confidence.
 
-    Tracks end at a reconnect or a change of resolution, so no window spans two of either. Frames
-    without a stream time are `fps` apart, or as far apart as they arrived.
+    Tracks end at a change of resolution, so no window spans two of them.
     """
     # the people of each frame as tracks
-    tracker, before = Tracker(), None
+    tracker, size = Tracker(), None
     rows, times, certain = [], [], [np.empty(0, np.bool_)]
     for frame in seen:
-        if before not in (None, (frame.epoch, frame.size)):
+        if size not in (None, frame.size):
             tracker.reset()
-        before = frame.epoch, frame.size
+        size = frame.size
         certain.append(frame.people.certain(min_confidence))
-        time_s = frame.pts if frame.pts is not None else frame.number / fps if fps else frame.wall
-        poses = tracker.update(frame.people.select(certain[-1]), time_s=time_s)
+        poses = tracker.update(frame.people.select(certain[-1]), time_s=frame.time_s)
         rows += [(pose.track_id, frame.number, pose.keypoints, pose.confidence) for pose in poses]
-        times.append((frame.number, frame.epoch, frame.pts, frame.wall))
-    # columns of all frames, (frames,), and of all poses, (poses, …)
-    when = Times(*(np.array(column, np.float64) for column in zip(*times, strict=True)))
+        times.append((frame.number, frame.time_s))
+    # columns of all poses, (poses, …), and the frames to the last one
     tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
-    clip = Clip(name, when.fps() if fps is None else fps, int(when.number[-1]) + 1, tracks)
+    clip = Clip(name, _fps(np.array(times)) if fps is None else fps, times[-1][0] + 1, tracks)
     sure = np.concatenate(certain)
     summary = ExtractionSummary(
         frames=len(times),
@@ -201,7 +149,7 @@ def track(
         low_confidence=float((~sure).mean()) if len(sure) else 0.0,
         empty_frames=len(times) - len({row[1] for row in rows}),
     )
-    return Extraction(clip, when, summary)
+    return Extraction(clip, summary)
 
 
 def track_people(
@@ -209,8 +157,7 @@ def track_people(
 ) -> Clip:
     """Track the people of consecutive frames, found by any estimator; one `People` per frame."""
     seen = [
-        FoundPeople(number, 0, number / fps, number / fps, (0, 0), people)
-        for number, people in enumerate(frames)
+        FoundPeople(number, number / fps, (0, 0), people) for number, people in enumerate(frames)
     ]
     if not seen:
         raise DataError(f"{name}: expected frames, got none", hint="give one People per frame")
@@ -223,8 +170,6 @@ class ExtractionOptions:
 
     min_confidence: float = MIN_CONFIDENCE
     """People whose mean joint confidence is lower are discarded."""
-    follow: bool = True
-    """Follow people whom the detector loses by their last pose."""
     rate: float | None = None
     """Frames per second to look at, at most; None for all."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -233,10 +178,9 @@ class ExtractionOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extraction:
-    """The poses of a video, the times of its frames, and a summary."""
+    """The poses of a video, and a summary."""
 
     clip: Clip
-    times: Times
     summary: ExtractionSummary
 
 
@@ -254,31 +198,8 @@ class ExtractionSummary:
     """Frames without a tracked person."""
     frames_per_s: float | None = None
     """Speed of the networks in this run; None if they processed no frame."""
-    lag_s: float | None = None
-    """Seconds from decoding a camera's last frame to its poses."""
     counts: DecodeStats = field(default_factory=DecodeStats)
-    """Counters of the stream; `CameraCounts` for a camera."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Times:
-    """Frame times: number, connection, stream time and wall clock, all `(n,)`."""
-
-    number: NDArray[np.float64]
-    epoch: NDArray[np.float64]
-    pts: NDArray[np.float64]
-    wall: NDArray[np.float64]
-
-    def fps(self) -> float | None:
-        """Median frame rate within a connection; None if no two frames allow an estimate."""
-        for seconds in (self.pts, self.wall):
-            # seconds from frame to frame within a connection, (n,), by the numbers between them
-            steps = np.diff(seconds)[np.diff(self.epoch) == 0]
-            numbers = np.diff(self.number)[np.diff(self.epoch) == 0]
-            each_s = steps[steps > 0] / numbers[steps > 0]
-            if len(each_s):
-                return round(1 / float(np.median(each_s)), 3)
-        return None
+    """Counters of the stream."""
 
 
 class Parts:
@@ -289,15 +210,13 @@ class Parts:
     newer layout, and parts that cannot be read now.
     """
 
-    def __init__(self, directory: Path, origin: PartOrigin, *, is_camera: bool = False) -> None:
-        """`is_camera`: the frames cannot be extracted again, so a damaged part leaves a gap."""
+    def __init__(self, directory: Path, origin: PartOrigin) -> None:
         self._directory = directory
         self._waiting: list[FoundPeople] = []
         with _readable(directory):
             self._open(origin)
             found = (f for f in directory.iterdir() if re.fullmatch(r"\d{6,}\.npz", f.name))
-            self._next, files = 0, sorted(found, key=lambda file: int(file.stem))
-            self._files, self.latest = self._intact(files) if is_camera else self._whole(files)
+            self._files, self.latest = _whole(sorted(found, key=lambda file: int(file.stem)))
 
     def __enter__(self) -> Parts:
         return self
@@ -321,17 +240,16 @@ class Parts:
     def flush(self) -> None:
         """Write the buffered frames as a part."""
         if self._waiting:
-            path = self._directory / f"{self._next:06}.npz"
+            path = self._directory / f"{len(self._files):06}.npz"
             with replacing(path, DataError) as temporary, temporary.open("wb") as file:
                 np.savez(file, **_encoded(self._waiting))
             self._files.append(path)
-            self._next += 1
             self._waiting = []
 
     def remove(self) -> None:
         """Remove the parts, once the poses have been saved."""
         self._waiting = []
-        remove_parts(self._directory)
+        shutil.rmtree(self._directory)
 
     def _open(self, origin: PartOrigin) -> None:
         """Create the directory, or check that an existing one has this origin."""
@@ -353,47 +271,13 @@ class Parts:
         check_origin(found, origin, self._directory)
         remove_leftovers(self._directory)
 
-    def _whole(self, files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
-        """Intact parts from the first on, and their last frame; deletes those after a gap.
-
-        A video is still there, so their frames are extracted again, in order.
-        """
-        # parts are numbered without gaps; after the first that is missing or damaged, all go
-        kept, latest = list[Path](), None
-        for number, file in enumerate(files):
-            last = _last_frame(file) if int(file.stem) == number else None
-            if last is None:
-                break
-            kept.append(file)
-            latest = last
-        for file in files[len(kept) :]:
-            file.unlink()
-        self._next = len(kept)
-        return kept, latest
-
-    def _intact(self, files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
-        """All intact parts and their last frame; damaged ones are set aside."""
-        kept, latest = list[Path](), None
-        for file in files:
-            last = _last_frame(file)
-            if last is None:
-                aside = set_aside(file)
-                logger.warning("%s: damaged, its frames are left out; kept as %s", file, aside.name)
-            else:
-                kept.append(file)
-                latest = last
-            self._next = int(file.stem) + 1
-        return kept, latest
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundPeople:
     """The people of one frame before tracking; `size` is width and height."""
 
     number: int
-    epoch: int
-    pts: float | None
-    wall: float
+    time_s: float
     size: tuple[int, int]
     people: People
 
@@ -407,17 +291,6 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
             f"{place}: expected {name} {expected[name]}, got poses made with {found.get(name)}",
             hint="repeat the command that started it, use another output directory, or remove it",
         )
-
-
-def remove_parts(directory: Path) -> None:
-    """Remove a directory of parts; those that were set aside as damaged stay."""
-    files = [*directory.iterdir()]
-    others = [file for file in files if DAMAGED_SUFFIX not in file.name]
-    if len(others) == len(files):
-        shutil.rmtree(directory)
-        return
-    for file in others:
-        file.unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,52 +333,52 @@ def _run_networks(
     frames: Iterator[Frame],
     estimator: PoseEstimator,
     parts: Parts,
-    progress: Callable[[Frame], None],
-    follower: Follower | None,
-) -> tuple[float | None, float | None]:
-    """Run the networks on every frame, and add its people to the parts.
-
-    Returns the frames per second, and the age of the last frame when they were done with it.
-    """
-    started, n_frames, lag_s = time.monotonic(), 0, None
-    for frame in frames:
-        if not n_frames:  # the first frame may have to wait for its camera
-            started = time.monotonic()
-        # people detected, then those followed from their last pose
-        height, width = frame.image.shape[:2]
-        moment = Moment(_seconds(frame), (frame.epoch, width, height))
-        last = NOBODY if follower is None else follower.last_poses(moment)
-        (people,) = detect_and_recover(estimator, [frame.image], [last])
-        if follower is not None:
-            follower.update(moment, people)
-        parts.append(
-            FoundPeople(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people)
-        )
-        n_frames, lag_s = n_frames + 1, frame.age_s
-        progress(frame)
-    parts.flush()
-    each_s = n_frames / max(time.monotonic() - started, 1e-6)
-    return each_s if n_frames else None, lag_s
-
-
-def _follower(parts: Parts, *, follow: bool) -> Follower | None:
-    """A follower that remembers the people of the stored frames; None if nobody is followed."""
-    if not follow:
-        return None
+    progress: Callable[[], None],
+    *,
+    fps: float,
+) -> float | None:
+    """Run the networks on every frame, and add its people to the parts; return frames a second."""
+    # the people of the stored frames are followed into the first new one
     follower = Follower()
     for seen in parts:
-        follower.update(Moment(_seconds(seen), (seen.epoch, *seen.size)), seen.people)
-    return follower
+        follower.update(Moment(seen.time_s, seen.size), seen.people)
+    started, n_frames = time.monotonic(), 0
+    for frame in frames:
+        height, width = frame.image.shape[:2]
+        time_s = frame.number / fps if frame.pts is None else frame.pts
+        moment = Moment(time_s, (width, height))
+        (people,) = detect_and_recover(estimator, [frame.image], [follower.last_poses(moment)])
+        follower.update(moment, people)
+        parts.append(FoundPeople(frame.number, time_s, (width, height), people))
+        n_frames += 1
+        progress()
+    parts.flush()
+    return n_frames / max(time.monotonic() - started, 1e-6) if n_frames else None
 
 
-def _seconds(frame: Frame | FoundPeople) -> float:
-    """Time of a frame: in the stream, or by the clock where the stream does not say."""
-    return frame.wall if frame.pts is None else frame.pts
+def _fps(times: NDArray[np.float64]) -> float | None:
+    """Median frame rate of numbers and times `(n, 2)`; None if no two frames allow an estimate."""
+    numbers, seconds = np.diff(times, axis=0).T
+    each_s = seconds[seconds > 0] / numbers[seconds > 0]
+    return round(1 / float(np.median(each_s)), 3) if len(each_s) else None
 
 
-def _stop_later(camera: Camera, stop: threading.Event, duration_s: float | None) -> None:
-    stop.wait(duration_s)
-    camera.stop()
+def _whole(files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
+    """Intact parts from the first on, and their last frame; deletes those after a gap.
+
+    The video is still there, so their frames are extracted again, in order.
+    """
+    # parts are numbered without gaps; after the first that is missing or damaged, all go
+    kept, latest = list[Path](), None
+    for number, file in enumerate(files):
+        last = _last_frame(file) if int(file.stem) == number else None
+        if last is None:
+            break
+        kept.append(file)
+        latest = last
+    for file in files[len(kept) :]:
+        file.unlink()
+    return kept, latest
 
 
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
@@ -513,9 +386,7 @@ def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
     people = [seen.people for seen in frames]
     return {
         "number": np.array([seen.number for seen in frames], np.int64),
-        "epoch": np.array([seen.epoch for seen in frames], np.int64),
-        "pts": np.array([np.nan if seen.pts is None else seen.pts for seen in frames]),
-        "wall": np.array([seen.wall for seen in frames]),
+        "time_s": np.array([seen.time_s for seen in frames]),
         "size": np.array([seen.size for seen in frames], np.int64),
         "n_people": np.array([len(some) for some in people], np.int64),
         "corners": np.concatenate([some.boxes.corners for some in people]),
@@ -559,12 +430,9 @@ def _decoded(content: bytes) -> Iterator[FoundPeople]:
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)
         boxes = Boxes(part["corners"][rows], part["scores"][rows], part["followed"][rows] != 0)
-        pts = float(part["pts"][at])
         yield FoundPeople(
             int(part["number"][at]),
-            int(part["epoch"][at]),
-            None if np.isnan(pts) else pts,
-            float(part["wall"][at]),
+            float(part["time_s"][at]),
             (int(part["size"][at, 0]), int(part["size"][at, 1])),
             People(boxes, part["keypoints"][rows], part["confidence"][rows]),
         )
