@@ -147,14 +147,15 @@ def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
     assert len(disk.kept) == 1
 
 
+@pytest.mark.parametrize("error", [FULL, StoreError("disk I/O error")])
 def test_a_disk_that_is_really_full_loses_the_oldest_recording(
-    status: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: StoreError, status: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
     (tmp_path / "door").mkdir()
     (tmp_path / "door" / "door-0.parquet").write_bytes(b"x")
-    disk = Disk(FULL)
+    disk = Disk(error)
     disk.refuses.set()
     with writing(disk, status, tmp_path) as (changes, _):
         changes.put(change("new", NEW))
@@ -222,7 +223,7 @@ def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_no
     monkeypatch.setattr(event_writer, "FIRST_TASK_RETRY_S", 0.01)
     out_of_files = DataError("event.parquet: expected a place that can be written")
     out_of_files.__cause__ = OSError(24, "Too many open files")
-    full = StoreError("events.db: full", fault="full", remedy="make room")
+    full = StoreError("events.db: full", fault="full")
     passing, wrong = Flaky([out_of_files, full]), Flaky([ValueError("a bug")] * 5)
     tasks, supervisor = TaskQueue(), Supervisor()
     stage = background_stage(tasks)

@@ -108,7 +108,7 @@ class EventWriter:
         return True
 
     def _report_failure(self, error: Exception) -> None:
-        """Report a failed write and free space if the disk is full; never raises."""
+        """Report a failed write and, if the disk is full, free space; never raises."""
         # one line at first, then one for each thousand
         waiting = len(self._changes)
         if not self._backoff.failures:
@@ -119,8 +119,7 @@ class EventWriter:
             *("store", waiting, self._backoff.failures + 1),
             getattr(error, "reason", "") or str(error) or type(error).__name__,
         )
-        is_full = error.fault == "full" if isinstance(error, StoreError) else False
-        if self._recordings is not None and (is_full or recorder.ran_out_of_space(error)):
+        if self._recordings is not None:  # SQLite calls a used-up quota an I/O error
             try:
                 recorder.make_room(self._recordings.glob("*/"))
             except Exception:
@@ -177,7 +176,7 @@ def _run_task(kind: TaskKind, work: Callable[[], None], loop: Loop, failures: Fa
 def may_pass(error: BaseException) -> bool:
     """True if an error may be transient: caused by the system or the store, not by the task."""
     if isinstance(error, StoreError):
-        return error.remedy != "give up"
+        return error.fault != "damaged"
     if isinstance(error, OSError):
         return True
     return error.__cause__ is not None and may_pass(error.__cause__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import secrets
 import sqlite3
 import threading
 import time
@@ -94,41 +93,24 @@ BUSY_S = 30.0
 """Timeout for the write lock."""
 
 Fault = Literal["full", "busy", "read-only", "damaged", "other"]
-Remedy = Literal["retry", "make room", "give up"]
-"""`retry`: the error may be transient. `give up`: it persists until an operator acts."""
-SQLITE_FAULTS: dict[int, tuple[Fault, Remedy]] = {
-    sqlite3.SQLITE_FULL: ("full", "make room"),
-    sqlite3.SQLITE_BUSY: ("busy", "retry"),
-    sqlite3.SQLITE_LOCKED: ("busy", "retry"),
-    sqlite3.SQLITE_PROTOCOL: ("busy", "retry"),
-    sqlite3.SQLITE_READONLY: ("read-only", "retry"),
-    sqlite3.SQLITE_READONLY_DBMOVED: ("other", "give up"),
-    sqlite3.SQLITE_PERM: ("read-only", "retry"),
-    sqlite3.SQLITE_CORRUPT: ("damaged", "give up"),
-    sqlite3.SQLITE_NOTADB: ("damaged", "give up"),
-    sqlite3.SQLITE_IOERR_CORRUPTFS: ("damaged", "give up"),
-    sqlite3.SQLITE_IOERR: ("other", "retry"),
-    sqlite3.SQLITE_CANTOPEN: ("other", "retry"),
-    sqlite3.SQLITE_NOMEM: ("other", "retry"),
-    sqlite3.SQLITE_INTERRUPT: ("other", "retry"),
-    sqlite3.SQLITE_SCHEMA: ("other", "retry"),
+SQLITE_FAULTS: dict[int, Fault] = {
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_BUSY: "busy",
+    sqlite3.SQLITE_LOCKED: "busy",
+    sqlite3.SQLITE_PROTOCOL: "busy",
+    sqlite3.SQLITE_READONLY: "read-only",
+    sqlite3.SQLITE_PERM: "read-only",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
 }
-"""By SQLite's extended result code, else by the primary one in its low byte.
-
-Any other code concerns the statement or its values, for which a retry is pointless.
-"""
-UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-"""Primary codes that hide the errno, for example of an exceeded quota."""
-ERRNO_FAULTS: dict[int, tuple[Fault, Remedy]] = {
-    errno.ENOSPC: ("full", "make room"),
-    errno.EDQUOT: ("full", "make room"),
-    errno.EROFS: ("read-only", "retry"),
-    errno.EACCES: ("read-only", "retry"),
-    errno.EPERM: ("read-only", "retry"),
-    errno.EAGAIN: ("busy", "retry"),
-    errno.EBUSY: ("busy", "retry"),
+"""By SQLite's primary result code, the low byte of the extended one."""
+ERRNO_FAULTS: dict[int, Fault] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "read-only",
+    errno.EPERM: "read-only",
 }
-"""By the errno of a system call; any other may be transient."""
 HINTS: dict[Fault, str] = {
     "full": "free some space or raise the quota; nothing is lost meanwhile",
     "busy": "another program keeps the store locked: stop it",
@@ -137,8 +119,6 @@ HINTS: dict[Fault, str] = {
 }
 PROGRESS_STEPS = 100_000
 """Steps of SQLite between two looks at the time: some milliseconds."""
-PROBE_BYTES = 1 << 16
-"""Bytes written to find out why SQLite could not write."""
 
 _TABLES = """
 CREATE TABLE epochs (camera_key TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
@@ -489,65 +469,30 @@ class StoreError(DataError):
         *,
         hint: str = "",
         fault: Fault = "other",
-        remedy: Remedy = "retry",
         reason: str = "",
     ) -> None:
         super().__init__(problem, hint=hint)
         self.reason = reason or problem.rpartition("got: ")[2].rpartition("got ")[2]
         """The same in short, without the path."""
         self.fault: Fault = fault
-        self.remedy: Remedy = remedy
 
 
 def store_error(
     path: Path, wanted: str, error: sqlite3.Error | OSError, layout: Layout = EVENT_STORE
 ) -> StoreError:
     """Build a StoreError; `wanted` describes the expected file, as in "that can be written"."""
-    fault, remedy = classify(error, path.parent)
+    fault = fault_of(error)
     words = os_reason(error) if isinstance(error, OSError) else error
     return StoreError(
         f"{path}: expected {layout.what} {wanted}, got: {words}",
         hint=layout.repair if fault == "damaged" else HINTS[fault],
         fault=fault,
-        remedy=remedy,
         reason=str(words),
     )
 
 
-def classify(error: sqlite3.Error | OSError, directory: Path) -> tuple[Fault, Remedy]:
-    """Classify an error by the two tables; where SQLite hides the errno, probe the disk."""
+def fault_of(error: sqlite3.Error | OSError) -> Fault:
+    """Classify an error by its number."""
     if isinstance(error, OSError):
-        return ERRNO_FAULTS.get(error.errno or 0, ("other", "retry"))
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return "other", "give up"
-    # the extended code, else the primary one in its low byte, else what a test write says
-    if code in SQLITE_FAULTS and code not in UNCLEAR:
-        return SQLITE_FAULTS[code]
-    primary = code & 0xFF
-    if primary in UNCLEAR:
-        reason = write_error(directory)
-        if reason is not None and reason.errno in ERRNO_FAULTS:
-            return ERRNO_FAULTS[reason.errno]
-    return SQLITE_FAULTS.get(primary, ("other", "give up"))
-
-
-def write_error(directory: Path) -> OSError | None:
-    """The error of a test write to a directory; None if it succeeds."""
-    probe = directory / f".{secrets.token_hex(8)}.tmp"
-    try:
-        file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            # quotas and full disks show only when bytes are written
-            left = PROBE_BYTES
-            while left:
-                left -= os.write(file, bytes(left))
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except OSError as error:
-        return error
-    finally:
-        with suppress(OSError):
-            probe.unlink()
-    return None
+        return ERRNO_FAULTS.get(error.errno or 0, "other")
+    return SQLITE_FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "other")
