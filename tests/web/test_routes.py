@@ -37,7 +37,9 @@ def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClie
     mill.status.drift("yard", "people are larger", True)
     yard, gate = client.get("/api/cameras").json()
     assert (yard["state"], yard["people"], yard["counts"]["shed"]) == ("online", 2, 5)
-    assert yard["load"] == {"state": "ok", "left_out": 0.0, "words": "", "hangs": False}
+    assert yard["load"] == {
+        "state": "ok", "left_out": 0.0, "words": "", "hangs": False, "divisor": 1,
+    }  # fmt: skip
     assert (yard["drift"], yard["drifted"], yard["threshold"]) == ("people are larger", True, 3.0)
     assert yard["zones"]["door"][0] == [0.1, 0.1]
     assert [0, 5, 6] in yard["bones"]

@@ -283,6 +283,8 @@ class _Camera:
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
     frame: ScoredFrame | None = None
     n_frames: int = 0
+    divisor: int = 1
+    """One of so many frames that are asked for is used."""
     hanging: set[str] = field(default_factory=set)
     """Processes that should find its people and hang."""
 
@@ -304,7 +306,7 @@ class _Camera:
         view = self.view
         if view.state != "online":
             return Load()
-        return self.load.view(now, rate=view.rate, hangs=bool(self.hanging))
+        return self.load.view(now, rate=view.rate, divisor=self.divisor, hangs=bool(self.hanging))
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -370,6 +372,14 @@ class LiveStatus:
                 camera.load.clear()
             words = hide_directories(reason)
             camera.view = replace(camera.view, state=state, reason=words, since=since)
+
+    def lower_rate(self, name: str, divisor: int) -> None:
+        """Set that one of `divisor` frames of a camera is used, since the machine is busy."""
+        with self._lock:
+            camera = self._of(name)
+            if divisor != camera.divisor:  # frames lost before say nothing of the load now
+                camera.divisor = divisor
+                camera.load.clear()
 
     def hang(self, process: str, cameras: Iterable[str], hangs: bool) -> None:
         """Set whether a process that finds the people of some cameras hangs."""

@@ -49,6 +49,11 @@ CAMERAS: tuple[Measured, ...] = (
         "Share of the frames of the last 10 s that were left out.",
         lambda one: one.load.left_out,
     ),
+    (
+        *(Gauge, "camera_rate"),
+        "Frames a second that are asked for; fewer than set while the machine is busy.",
+        lambda one: one.rate / one.load.divisor,
+    ),
     (Gauge, "people", "People in the latest frame.", lambda one: one.people),
     (Gauge, "threshold", "Score above which a person raises an event.", lambda one: one.threshold),
 )

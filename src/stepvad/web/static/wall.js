@@ -28,6 +28,7 @@ const notJudged = (unsure) => {
 };
 
 const LOADS = {
+  busy: "The other frames are left out; fast movement may be missed.",
   overloaded: "People are judged by the frames that are left; fast movement may be missed. This machine is too slow for its cameras.",
   "not watching": "Most events are missed here. Ask the operator of this site to lower the rate of the cameras, choose smaller networks, or give the machine more cores.",
 };
