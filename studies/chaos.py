@@ -1,6 +1,6 @@
 """Kill and pause what a fleet runs on, at random, and compare its events with a quiet run.
 
-    python -m studies chaos [--minutes 20] [--seed 1] [--workers 3] [--grow] [--shed 60]
+    python -m studies chaos [--minutes 20] [--seed 1] [--workers 3] [--rolls] [--shed 60]
 
 Three brokers, some workers, two writers of events and PostgreSQL. Every few seconds a worker or a
 broker is killed with -9, or a worker stopped for some seconds; at most one broker is down at a
@@ -12,9 +12,8 @@ process: events lost, said twice, not ended, different; windows; rows. The exit 
 all is the same. Workers shed no frames for being old unless --shed says so: a machine that is busy
 with something else would make them, rightly, and windows would be missing.
 
-With --grow the first site is a tenant's, edges send what they send through their own publisher, a
-partition is added to both owners after a third and after two thirds of the time, and everything is
-restarted in turn, as an upgrade does, beside the other faults.
+With --rolls edges send through their own publisher, and everything is restarted in turn, as an
+upgrade does, beside the other faults.
 """
 
 from __future__ import annotations
@@ -33,17 +32,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.errors import StepvadError
-from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.settings import BusSettings, FleetSettings
+from stepvad.fleet.settings import BusSettings
 from studies.simulated.comparison import table, windows_of, wrong_events, wrong_rows, wrong_windows
 from studies.simulated.long_scripts import AGAIN_S, long_scripts
-from tests.fleet.fleets import Player, Role, Script, WorkerProcess, senders, settled
+from tests.fleet.fleets import Player, Role, WorkerProcess, senders, settled
 from tests.fleet.results import nothing_waits, quiet, stored
 from tests.fleet.servers import Broker, PostgresServer, bus_settings, cluster, postgres_server
 
-TENANT, SITE = "acme", "site0"
 SETTLE_S = 120
 WRITERS = 2
 HEALTHY_S = 60
@@ -164,42 +160,14 @@ def writers(directory: Path, brokers: Sequence[Broker], dsn: str) -> list[Role]:
     return made
 
 
-def fleet_settings(bus: BusSettings, partitions: int) -> FleetSettings:
-    """The fleet with a tenant, and as many partitions for both owners."""
-    tenant = {"name": TENANT, "sites": [SITE], "shards": 2, "partitions": partitions}
-    tenant |= {"messages_s": 60, "poses_mb": 64}
-    facts = bus.model_dump(exclude_none=True) | {"partitions": partitions}
-    return FleetSettings.model_validate({"bus": facts, "tenants": [tenant]})
-
-
-async def grown(bus: BusSettings, seconds: float) -> Counter[str]:
-    """Two partitions more, one after the other, whatever else happens."""
-    done: Counter[str] = Counter()
-    for partitions in (2, 3):
-        await asyncio.sleep(seconds / 3)
-        while True:
-            try:
-                await set_up(fleet_settings(bus, partitions))
-                break
-            except StepvadError as error:
-                print(f"setup: {error}", file=sys.stderr, flush=True)
-                await asyncio.sleep(1)
-        done["add partitions"] += 1
-    return done
-
-
-async def grow(
-    given: argparse.Namespace, fleet: Fleet, bus: BusSettings, scripts: Sequence[Script]
-) -> Counter[str]:
-    """Edges that ask where to send, while partitions are added and everything dies."""
+async def roll(given: argparse.Namespace, fleet: Fleet, bus: BusSettings) -> Counter[str]:
+    """Edges that send while everything dies and is restarted in turn."""
     seconds = given.minutes * 60
-    with senders(bus, scripts, tenant_of=lambda site: TENANT if site == SITE else "") as edges:
-        *_, more, done = await asyncio.gather(
-            *(edge.play() for edge in edges),
-            grown(bus, seconds),
-            all_chaos(fleet, given.seed, seconds, rolls=True),
+    with senders(bus, long_scripts(seconds)) as edges:
+        *_, done = await asyncio.gather(
+            *(edge.play() for edge in edges), all_chaos(fleet, given.seed, seconds, rolls=True)
         )
-    return Counter(more) + Counter(done)
+    return done
 
 
 async def run(given: argparse.Namespace, directory: Path) -> bool:
@@ -211,8 +179,6 @@ async def run(given: argparse.Namespace, directory: Path) -> bool:
         database = stack.enter_context(postgres_server("fsync=on", "full_page_writes=on"))
         time.sleep(3.0)  # they elect one of them
         settings = bus_settings(brokers, poses_mb=100)
-        if given.grow:
-            await set_up(fleet_settings(settings, 1))
         worker: dict[str, object] = {"silent_s": 60, "shed_s": given.shed}
         workers = [
             WorkerProcess(directory, brokers, f"w{i}", worker=worker) for i in range(given.workers)
@@ -223,8 +189,8 @@ async def run(given: argparse.Namespace, directory: Path) -> bool:
             one.start()
         for writer in fleet.writers:
             writer.start()
-        if given.grow:
-            done = await grow(given, fleet, settings, scripts)
+        if given.rolls:
+            done = await roll(given, fleet, settings)
         else:
             async with connected(settings, "player") as bus:
                 playing = Player(bus, again_s=AGAIN_S, ids=True).play(scripts)
@@ -257,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--grow", action="store_true", help="tenant, partitions, restarts")
+    parser.add_argument("--rolls", action="store_true", help="restart everything in turn")
     parser.add_argument("--shed", type=float, default=60.0, help="a worker's default is 1.5")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs in")
     given = parser.parse_args(arguments)

@@ -3,7 +3,7 @@
     python -m studies fleet overhead [--rounds 5]    a worker against a bare consumer, CPU per frame
     python -m studies fleet scaling                   frames a second with one and with two workers
     python -m studies fleet latency                   from frame to event at 80 % of capacity
-    python -m studies fleet simulate --cameras 200 --minutes 10 [--grow 3]    a fleet
+    python -m studies fleet simulate --cameras 200 --minutes 10    a fleet
     python -m studies fleet storm [--rounds 5]        1,000 events at once, until all are stored
 
 Brokers are real and on the loopback interface. Figures of a busy machine are noise: run it alone.
@@ -252,9 +252,9 @@ def cpu_of(one: Broker) -> float:
 
 
 def simulate(given: argparse.Namespace) -> None:
-    """A whole fleet for some minutes, to which partitions may be added."""
+    """A whole fleet for some minutes."""
     load = Load(given.cameras, given.people, given.message, given.minutes * 60)
-    simulated_fleet.simulate(load, given.workers, given.grow)
+    simulated_fleet.simulate(load, given.workers)
 
 
 def latency(given: argparse.Namespace) -> None:
@@ -362,6 +362,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         made.add_argument("--seconds", type=float, default=30.0)
         made.add_argument("--share", type=float, default=0.8)
         made.add_argument("--capacity", type=float, default=0.0)
-        made.add_argument("--grow", type=int, default=0, help="partitions to add meanwhile")
     given = parser.parse_args(arguments)
     given.run(given)

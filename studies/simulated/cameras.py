@@ -10,7 +10,6 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,19 +19,13 @@ from numpy.typing import NDArray
 from stepvad.evaluation.walkers import make_clips
 from stepvad.fleet import wire
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.edge.directory import ASK_S, EdgeDirectory
-from stepvad.fleet.moving import Moved
-from stepvad.fleet.places import Place
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.tasks import end
 
 RATE = 10.0
 SHARDS = 16
 SITES = 10
 EVENTFUL = 20
 """Something happens at one camera in so many."""
-AGAIN_S = 8.0
-"""What a camera that moves sends again, as edges do by default."""
 
 
 @cache
@@ -91,10 +84,10 @@ class Camera:
         data: bytes = msgpack.packb(self._facts)
         return data
 
-    def without_frames(self, lost: str | None = None, *, moved: bool = False) -> bytes:
-        """A message that tells what becomes of the connection."""
+    def lost(self) -> bytes:
+        """A message that the connection is over."""
         of = wire.decode(self.at(0)).connection
-        return wire.encode(wire.batch_of([], of, self.seq, lost, moved=moved))
+        return wire.encode(wire.batch_of([], of, self.seq, "the run is over"))
 
 
 class Sent(NamedTuple):
@@ -106,78 +99,25 @@ class Sent(NamedTuple):
     """Of all cameras."""
     late_s: float
     """How far the cameras were behind their pace at the end."""
-    moves: int
-    """How often one of them went to another shard."""
-
-
-@dataclass(slots=True, eq=False)
-class Route:
-    """One camera, and where it is sent."""
-
-    bus: NatsBus
-    camera: Camera
-    directory: EdgeDirectory
-    place: Place
-    moved: Moved | None = None
-    moves: int = 0
-
-    async def send(self) -> None:
-        """Send its next frames, to another shard if it has moved."""
-        if self.directory.place(self.camera.camera) != self.place:
-            await self._move()
-        await self._publish(self.camera.message())
-
-    async def lose(self) -> None:
-        """Tell that the connection is over."""
-        await self._publish(self.camera.without_frames("the run is over"))
-
-    async def _move(self) -> None:
-        """Tell the former shard and send the latest frames again to the new one."""
-        one = self.camera
-        await self._publish(one.without_frames(moved=True))
-        self.place, self.moved = self.directory.place(one.camera), Moved(1, one.seq)
-        self.moves += 1
-        again = round(AGAIN_S * RATE) // one.frames * one.frames
-        for first in range(max(one.seq - again, 0), one.seq, one.frames):
-            await self._publish(one.at(first))
-
-    async def _publish(self, data: bytes) -> None:
-        subject = self.bus.subjects.poses(self.camera.site, self.camera.camera, self.place)
-        headers = {} if self.moved is None else self.moved.headers
-        await self.bus.client.publish(subject, data, headers=headers or None)
 
 
 async def play(bus: NatsBus, cameras: list[Camera], seconds: float) -> Sent:
-    """Send at the pace of the cameras; their sites ask in turn where to send."""
-    directories = {c.site: EdgeDirectory(c.site, "", bus.subjects) for c in cameras}
-    following = [
-        asyncio.create_task(_follow(one, bus, ASK_S * i / len(directories)))
-        for i, one in enumerate(directories.values())
-    ]
-    routes = [
-        Route(bus, c, directories[c.site], directories[c.site].place(c.camera)) for c in cameras
-    ]
+    """Send at the pace of the cameras."""
+    subjects = [bus.subjects.poses(one.site, one.camera) for one in cameras]
     pause = cameras[0].frames / RATE
     started, sent = time.monotonic(), 0
     while time.monotonic() - started < seconds:
-        for i, route in enumerate(routes):
-            due = started + (sent + i / len(routes)) * pause
+        for i, (camera, subject) in enumerate(zip(cameras, subjects, strict=True)):
+            due = started + (sent + i / len(cameras)) * pause
             if (wait := due - time.monotonic()) > 0.002:
                 await asyncio.sleep(wait)
-            await route.send()
+            await bus.client.publish(subject, camera.message())
         sent += 1
     late_s = time.monotonic() - started - sent * pause
-    for route in routes:
-        await route.lose()
+    for camera, subject in zip(cameras, subjects, strict=True):
+        await bus.client.publish(subject, camera.lost())
     await bus.client.flush(timeout=30)
-    await end(*following)
-    frames = sent * sum(camera.frames for camera in cameras)
-    return Sent(sent, frames, late_s, sum(route.moves for route in routes))
-
-
-async def _follow(directory: EdgeDirectory, bus: NatsBus, after_s: float) -> None:
-    await asyncio.sleep(after_s)
-    await directory.follow(bus)
+    return Sent(sent, sent * sum(camera.frames for camera in cameras), late_s)
 
 
 async def _main(given: argparse.Namespace) -> None:

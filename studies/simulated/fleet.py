@@ -34,7 +34,7 @@ EVENTFUL = 10.0
 SAMPLES, ROWS = 60, 12
 """How often the fleet is looked at, and how many of these are rows of the table."""
 MEMORY_MB = 800.0
-"""Of poses at the broker, for all partitions."""
+"""Of poses at the broker."""
 SETTLE_S = 30.0
 """Longest wait for the last frames and events when cameras have stopped."""
 
@@ -113,21 +113,19 @@ def sent_by(cameras: subprocess.Popen[str]) -> Sent:
     return Sent(**json.loads(told))
 
 
-def simulate(load: Load, workers: int, grow: int) -> None:
+def simulate(load: Load, workers: int) -> None:
     """Run a fleet and print what became of it, as Markdown."""
-    poses_mb = MEMORY_MB / (grow + 1)
     with tempfile.TemporaryDirectory() as name, broker(Path(name)) as one:
-        bus = BusSettings(servers=[one.address], shards=SHARDS, poses_mb=poses_mb)
+        bus = BusSettings(servers=[one.address], shards=SHARDS, poses_mb=MEMORY_MB)
         asyncio.run(set_up(FleetSettings(bus=bus)))
-        with fleet(one, workers, poses_mb=poses_mb) as made:
+        with fleet(one, workers, poses_mb=MEMORY_MB) as made:
             say(
                 f"{load.cameras} cameras x {RATE:g} frames a second x {load.people} people, "
-                f"{load.message} frames a message, {workers} worker(s), "
-                f"{grow} partition(s) added meanwhile\n"
+                f"{load.message} frames a message, {workers} worker(s)\n"
             )
-            samples, sent = asyncio.run(_run(one, made, bus, load, grow))
+            samples, sent = asyncio.run(_run(one, made, bus, load))
             changes, delays = asyncio.run(_settled(bus, made))
-            facts = _facts(made, sent, changes, load, grow)
+            facts = _facts(made, sent, changes, load)
     p50, p99 = np.quantile(delays, [0.5, 0.99]) if delays else (np.nan, np.nan)
     rows = [[name, f"{value:.15g}"] for name, value in (facts | _piled_up(samples)).items()]
     rows += [["from a frame to its stored event, p50, ms", f"{1e3 * p50:.0f}"]]
@@ -136,20 +134,11 @@ def simulate(load: Load, workers: int, grow: int) -> None:
 
 
 async def _run(
-    one: Broker, made: Sequence[WorkerProcess], bus: BusSettings, load: Load, grow: int
+    one: Broker, made: Sequence[WorkerProcess], bus: BusSettings, load: Load
 ) -> tuple[list[Sample], Sent]:
     cameras = player(one, load)
-    growing = asyncio.create_task(_grow(bus, grow, load.seconds))
     samples = await _watched(cameras, made, bus, load.seconds)
-    await growing
     return samples, sent_by(cameras)
-
-
-async def _grow(bus: BusSettings, n: int, seconds: float) -> None:
-    """Add partitions, spread evenly over the run."""
-    for more in range(1, n + 1):
-        await asyncio.sleep(seconds / (n + 1))
-        await set_up(FleetSettings(bus=bus.model_copy(update={"partitions": 1 + more})))
 
 
 async def _watched(
@@ -196,7 +185,6 @@ def _facts(
     sent: Sent,
     changes: Counter[tuple[object, ...]],
     load: Load,
-    grow: int,
 ) -> dict[str, float]:
     """What was sent, scored and said, beside a run that nothing happened to."""
     cameras = [Camera(i, load.people, load.message) for i in range(load.cameras)]
@@ -212,8 +200,6 @@ def _facts(
     return {
         "frames sent": sent.frames,
         "cameras were behind their pace at the end, s": round(sent.late_s, 2),
-        "partitions added": grow,
-        "moves of cameras": sent.moves,
         "frames scored": total(made, "frames_scored_total"),
         "frames shed": total(made, "frames_left_out_total", 'reason="shed"'),
         "frames missed": total(made, "frames_left_out_total", 'reason="missed"'),

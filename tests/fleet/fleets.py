@@ -30,7 +30,7 @@ from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.places import Partition, place_of
+from stepvad.fleet.places import Partition
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage, encode
 from stepvad.poses import Clip
@@ -102,7 +102,7 @@ class Player:
     ids: bool = False
     """Whether the broker knows a message that it has; edges do that."""
     partition: Callable[[str], Partition | None] = lambda site: None
-    """Where cameras of a site are, if not in the first partition."""
+    """Where cameras of a site are, if they belong to a tenant."""
     sent: int = 0
     sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class Player:
 
     async def _play(self, one: Script, started: float) -> None:
         part = self.partition(one.site)
-        place = None if part is None else place_of(f"{one.site}/{one.camera}", [part])
+        place = None if part is None else part.place_of(f"{one.site}/{one.camera}")
         subject = self.bus.subjects.poses(one.site, one.camera, place)
         connections = self.bus.connections
         recent: list[tuple[float, str, bytes]] = []
@@ -488,8 +488,6 @@ def encoded(batch: Batch) -> EncodedBatch:
         data=encode(batch),
         frames=len(batch),
         connection=of,
-        end=batch.end,
-        is_last=batch.lost is not None,
     )
 
 

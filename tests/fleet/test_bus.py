@@ -28,7 +28,6 @@ from stepvad.fleet.broker.bus import (
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
-from stepvad.fleet.places import shard_of
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.tasks import end
 from tests.fleet.servers import Broker, broker, bus_settings
@@ -150,7 +149,7 @@ def test_a_consumer_is_drained_when_the_broker_says_so_and_not_when_it_is_silent
 ) -> None:
     async def what(bus: NatsBus) -> None:
         await bus.publish(bus.subjects.poses("drained", "cam"), b"1")
-        shard = shard_of("drained/cam", bus.subjects.shards)
+        shard = bus.subjects.first.place_of("drained/cam").number
         one.send(signal.SIGSTOP)
         opening = asyncio.create_task(bus.poses(bus.subjects.place(shard), "drained", Position()))
         await asyncio.sleep(0.2)

@@ -158,7 +158,6 @@ def batch(camera: str, number: int, size: int = 100) -> EncodedBatch:
         data=b"x" * size,
         frames=5,
         connection=connection,
-        end=5 * number + 5,
     )
 
 

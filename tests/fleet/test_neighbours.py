@@ -25,7 +25,7 @@ import numpy as np
 from stepvad.fleet import wire
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.places import Partition, place_of
+from stepvad.fleet.places import Partition
 from stepvad.fleet.settings import BusSettings, FleetSettings
 from stepvad.fleet.wire import Batch
 from stepvad.poses import Clip
@@ -140,7 +140,7 @@ def flood_now(settings: BusSettings, sent: Batch, is_last: bool) -> None:
                 of = replace(sent.connection, site="bad", camera=f"cam{i % 2}")
                 seq = i // 2 * len(sent)
                 data = wire.encode(replace(strangers, connection=of, seq=seq, slots=[i // 2]))
-                subject = bus.subjects.poses("bad", of.camera, place_of(of.name, [FLOOD]))
+                subject = bus.subjects.poses("bad", of.camera, FLOOD.place_of(of.name))
                 await bus.client.publish(subject, data, reply="_INBOX.flood")
                 await asyncio.sleep(max(began + i / rate - loop.time(), 0))
 

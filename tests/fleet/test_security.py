@@ -17,7 +17,6 @@ from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.site import demo
 from tests.fleet.fleets import Role
@@ -107,7 +106,7 @@ def test_an_edge_publishes_what_is_its_own(server: SecuredBroker) -> None:
     async def publish(bus: NatsBus) -> None:
         tenant = await bus.tenant("north")
         assert tenant is not None
-        place = place_of("north/porch", tenant.partitions)
+        place = tenant.partition.place_of("north/porch")
         subject = bus.subjects.poses("north", "porch", place)
         await bus.publish(subject, b"poses", id="1")
         assert (await bus.publish(subject, b"poses", id="1")).is_duplicate
@@ -131,7 +130,6 @@ def test_an_edge_publishes_what_is_its_own(server: SecuredBroker) -> None:
         "stepvad.dead.event",
         "$KV.stepvad-state.fleet",
         "$KV.stepvad-directory.north",
-        "$KV.stepvad-handovers.north",
         "$JS.API.DIRECT.GET.KV_stepvad-directory.$KV.stepvad-directory.south",
         "$JS.API.STREAM.PURGE.POSES",
         "$JS.API.CONSUMER.CREATE.POSES.spy",

@@ -26,13 +26,13 @@ from stepvad.fleet.broker.nats import TIMEOUT_S, NatsBus, connected
 from stepvad.fleet.settings import (
     BusSettings,
     FleetSettings,
+    TenantSettings,
     TlsFiles,
     load,
     load_edge,
     load_worker,
 )
 from stepvad.fleet.subjects import EVENTS
-from stepvad.fleet.tenants import Tenant
 from stepvad.fleet.worker import service
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.site import demo
@@ -409,7 +409,7 @@ def test_a_fleet_gets_more_replicas(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_setup_waits_for_a_leader(tmp_path: Path) -> None:
-    south = Tenant(name="south", sites=("south",)).with_partitions(1)
+    south = TenantSettings(name="south", sites=["south"]).tenant
 
     async def enrolled(bus: NatsBus, others: Sequence[Broker]) -> bool:
         await until_led(bus.change)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stepvad.errors import DataError
 from stepvad.fleet import wire
-from stepvad.fleet.places import shard_of
+from stepvad.fleet.places import Partition
 from stepvad.fleet.subjects import Subjects, escaped, unescaped
 from stepvad.fleet.wire import Batch, UnreadableError
 from stepvad.poses import Pose
@@ -234,6 +234,6 @@ def test_names_are_one_part_of_a_subject_and_come_back(name: str) -> None:
 
 
 def test_a_camera_keeps_its_shard_for_ever() -> None:
-    assert [shard_of(f"north/cam{i}", 64) for i in range(4)] == [11, 29, 39, 49]
+    assert [Partition().place_of(f"north/cam{i}").number for i in range(4)] == [11, 29, 39, 49]
     assert Subjects().poses("north", "cam 0.5").startswith("stepvad.poses.")
     assert Subjects().poses("north", "cam 0.5").endswith(".north.cam%200%2E5")

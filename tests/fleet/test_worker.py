@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -20,7 +21,6 @@ from stepvad.errors import ConfigError
 from stepvad.fleet import tasks
 from stepvad.fleet.broker.bus import ConflictError, Delivery
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.leases import Lease
 from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
 from stepvad.fleet.subjects import DEAD, Subjects
 from stepvad.fleet.tasks import end
@@ -459,7 +459,7 @@ class HangingWorker(WorkerProcess):
 async def owners(bus: NatsBus) -> list[str]:
     """Who has a shard, without what makes each start of a worker unique."""
     found = await bus.leases()
-    return [name.rpartition("-")[0] for name in found if Lease.unpack(found[name]).names]
+    return [name.rpartition("-")[0] for name in found if json.loads(found[name])]
 
 
 async def until_owned_by(bus: NatsBus, name: str) -> None:

@@ -46,16 +46,11 @@ class TenantLimits:
         float | None, Option(help="Maximum messages per second of one camera.")
     ] = None
     message_kb: Annotated[float | None, Option(help="Largest message, in kB.")] = None
-    poses_mb: Annotated[
-        float | None, Option(help="Size limit of poses in one partition, in MB.")
-    ] = None
+    poses_mb: Annotated[float | None, Option(help="Size limit of poses, in MB.")] = None
     events_mb: Annotated[
         float | None, Option(help="Size limit of events from sites that score, in MB.")
     ] = None
     connections: Annotated[int | None, Option(help="Maximum connections to one broker.")] = None
-    partitions: Annotated[
-        int | None, Option(help="Number of streams for its poses; it can only grow.")
-    ] = None
 
     def keys(self) -> dict[str, KeyValue]:
         """The limits that the command line names, by their keys in the file."""
@@ -208,7 +203,7 @@ def limits(
 ) -> None:
     """Change a tenant's limits at the broker, while everything runs.
 
-    stepvad fleet tenant limits admin.toml north --cameras 80 --partitions 2
+    stepvad fleet tenant limits admin.toml north --cameras 80
     """
     loaded, keys = options.load_fleet(settings), limited.keys()
     from stepvad.fleet import tenant_file
@@ -283,12 +278,11 @@ def list_(settings: Admin, *, as_json: options.AsJson = False) -> None:
         return
     terminal.print_table(
         "tenants",
-        ("tenant", "sites", "partitions", "cameras", "messages", "MB of poses", "MB of events"),
+        ("tenant", "sites", "cameras", "messages", "MB of poses", "MB of events"),
         [
             (
                 one.tenant or "(default)",
                 ", ".join(one.sites),
-                f"{one.partitions}",
                 f"{one.cameras} of {one.most_cameras}",
                 f"{one.messages}",
                 f"{one.poses_mb:.1f} of {one.most_poses_mb:g}",

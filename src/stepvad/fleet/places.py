@@ -1,21 +1,14 @@
-"""Where cameras are: tenants, their partitions, and the shards of a partition."""
+"""Where cameras are: tenants, each with its stream of poses, divided into shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from zlib import crc32
 
 DEFAULT = "_"
 """How the default tenant, whose name is empty, is called in subjects and keys."""
 SHARDS = 64
 """Shards of the first partition of a fleet."""
-
-
-def shard_of(camera: str, shards: int) -> int:
-    """The shard of a `site/camera` within a partition; it never changes."""
-    return crc32(camera.encode()) % shards
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +29,10 @@ class Partition:
         """One of its shards."""
         return Place(self, number)
 
+    def place_of(self, camera: str) -> Place:
+        """The shard of a `site/camera`; it never changes."""
+        return self.place(crc32(camera.encode()) % self.shards)
+
     def places(self) -> list[Place]:
         """All its shards."""
         return [Place(self, number) for number in range(self.shards)]
@@ -54,18 +51,3 @@ class Place:
         if part.is_first:
             return f"{self.number}"
         return f"{part.tenant or DEFAULT}.{part.number}.{self.number}"
-
-
-def place_of(camera: str, partitions: Sequence[Partition]) -> Place:
-    """The place of a `site/camera` by rendezvous hashing: a new partition moves only its share."""
-    chosen = max(partitions, key=lambda part: _weight(camera, part.number))
-    return chosen.place(shard_of(camera, chosen.shards))
-
-
-def all_places(partitions: Iterable[Partition]) -> list[Place]:
-    """Every shard of some partitions."""
-    return [place for part in partitions for place in part.places()]
-
-
-def _weight(camera: str, number: int) -> bytes:
-    return blake2b(f"{number}:{camera}".encode(), digest_size=8).digest()

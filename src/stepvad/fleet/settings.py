@@ -53,10 +53,7 @@ class BusSettings(Section):
         "stepvad", pattern=NAME, description="First part of every subject; one per account."
     )
     shards: int = Field(
-        SHARDS, ge=1, le=4096, description="Shards of the first partition; fixed for a fleet."
-    )
-    partitions: int = Field(
-        1, ge=1, le=1000, description="Streams of poses; more can be added while the fleet runs."
+        SHARDS, ge=1, le=4096, description="Shards of the poses; fixed for a fleet."
     )
     replicas: Literal[1, 3, 5] = Field(1, description="Brokers that keep each message.")
     poses_mb: float = Field(512.0, gt=0, description="Size limit of poses; the oldest are dropped.")
@@ -222,10 +219,7 @@ class TenantSettings(Limits):
     generation: int = Field(
         1, ge=1, description="Generation of its sites' certificates; all others are refused."
     )
-    partitions: int = Field(1, ge=1, le=1000, description="Streams of its poses; may only grow.")
-    shards: int = Field(
-        PARTITION_SHARDS, ge=1, le=4096, description="Shards of its first partition; fixed."
-    )
+    shards: int = Field(PARTITION_SHARDS, ge=1, le=4096, description="Shards of its poses; fixed.")
 
     @model_validator(mode="after")
     def _account(self) -> Self:
@@ -239,13 +233,12 @@ class TenantSettings(Limits):
     @property
     def tenant(self) -> Tenant:
         """As kept in the broker's directory."""
-        made = Tenant(
+        return Tenant(
             name=self.name,
             sites=tuple(self.sites),
-            partitions=(Partition(self.name, 0, self.shards),),
+            partition=Partition(self.name, 0, self.shards),
             limits=Limits(**self.model_dump(include=set(Limits.model_fields))),
         )
-        return made.with_partitions(self.partitions)
 
 
 class FleetSettings(Section):

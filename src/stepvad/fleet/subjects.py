@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from stepvad.fleet.places import DEFAULT, SHARDS, Partition, Place, place_of
+from stepvad.fleet.places import DEFAULT, SHARDS, Partition, Place
 
 POSES, EVENTS, DEAD, EDGES = "POSES", "EVENTS", "DEAD", "EDGES"
 """The streams; a NATS account holds one fleet. Those of a tenant have its name as well."""
@@ -51,7 +51,7 @@ class Subjects:
 
     def poses(self, site: str, camera: str, place: Place | None = None) -> str:
         """Frames of a camera, at its place in the first partition unless another is given."""
-        at = place or place_of(f"{site}/{camera}", [self.first])
+        at = place or self.first.place_of(f"{site}/{camera}")
         return f"{self._poses(at.partition)}.{at.number}.{escaped(site)}.{escaped(camera)}"
 
     def poses_of_site(self, site: str, tenant: str = "") -> str:
@@ -108,8 +108,3 @@ class Subjects:
     def directory(self) -> str:
         """The key-value bucket that says which partitions each tenant has."""
         return f"{self.prefix}-directory"
-
-    @property
-    def handovers(self) -> str:
-        """The key-value bucket of the states of cameras that move to another shard."""
-        return f"{self.prefix}-handovers"

@@ -1,22 +1,22 @@
-"""Tenants of a fleet: their sites, partitions and limits, as kept in the broker's directory."""
+"""Tenants of a fleet: their sites and limits, as kept in the broker's directory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pydantic import Field, ValidationError
 
 from stepvad.codec import Fields, JsonObject
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.fleet.places import DEFAULT, Partition
 from stepvad.site.settings.page import Section
 
 VERSION = 1
 """Layout version of an entry of the directory."""
 PARTITION_SHARDS = 16
-"""Shards of a partition that is added."""
+"""Shards of a tenant's stream of poses."""
 
 
 class Limits(Section):
@@ -29,7 +29,7 @@ class Limits(Section):
         description="Maximum messages per second of one camera, averaged over poses_s.",
     )
     message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
-    poses_mb: float = Field(128.0, gt=0, description="Size limit of poses in one partition.")
+    poses_mb: float = Field(128.0, gt=0, description="Size limit of poses.")
     events_mb: float = Field(
         64.0, gt=0, description="Size limit of events from sites that score locally, until stored."
     )
@@ -42,7 +42,7 @@ class Tenant:
 
     name: str
     sites: tuple[str, ...] = ()
-    partitions: tuple[Partition, ...] = ()
+    partition: Partition = field(default_factory=Partition)
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -50,23 +50,12 @@ class Tenant:
         """Its key in the directory."""
         return self.name or DEFAULT
 
-    def with_partitions(self, count: int) -> Tenant:
-        """The same with partitions added up to `count`; none can be taken away."""
-        have = len(self.partitions)
-        if count < have:
-            raise ConfigError(
-                f"partitions: expected at least {have}, which there are, got {count}",
-                hint="cameras cannot be moved out of a partition yet",
-            )
-        more = (Partition(self.name, number, PARTITION_SHARDS) for number in range(have, count))
-        return replace(self, partitions=(*self.partitions, *more))
-
     def pack(self) -> bytes:
         """Serialise for the directory."""
         facts: JsonObject = {
             "version": VERSION,
             "sites": list(self.sites),
-            "partitions": [[part.number, part.shards] for part in self.partitions],
+            "shards": self.partition.shards,
             "limits": self.limits.model_dump(),
         }
         return json.dumps(facts).encode()
@@ -80,28 +69,23 @@ class Tenant:
             limits = Limits.model_validate(_known(own.fields("limits")))
         except (ValueError, ValidationError) as error:
             raise DataError(f"tenant {key}: expected an entry, got: {error!s:.200}") from None
-        pairs = [
-            Fields(own.what, {"pair": pair}).wholes("pair") for pair in own.items("partitions")
-        ]
-        if not pairs or not all(len(pair) == 2 and pair[1] > 0 for pair in pairs):
-            raise own.unlike("partitions", "pairs of a number and its shards")
         name = "" if key == DEFAULT else key
         return cls(
             name=name,
             sites=own.texts("sites"),
-            partitions=tuple(Partition(name, number, shards) for number, shards in pairs),
+            partition=Partition(name, 0, own.whole("shards", least=1)),
             limits=limits,
         )
 
 
 def default_tenant(first: Partition) -> Tenant:
-    """The default tenant of a fleet that has no entry for it."""
-    return Tenant(name="", partitions=(first,))
+    """The default tenant, which has no entry in the directory."""
+    return Tenant(name="", partition=first)
 
 
 def partitions_of(tenants: Mapping[str, Tenant]) -> list[Partition]:
     """All partitions of a fleet."""
-    return [part for tenant in tenants.values() for part in tenant.partitions]
+    return [tenant.partition for tenant in tenants.values()]
 
 
 def _known(own: Fields) -> dict[str, object]:

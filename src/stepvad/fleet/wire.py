@@ -80,8 +80,6 @@ class Batch:
     confidence: NDArray[np.float32]
     lost: str | None = None
     """Reason the connection ended."""
-    moved: bool = False
-    """Whether the frames that follow are sent to another shard."""
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -117,8 +115,6 @@ def batch_of(
     connection: CameraConnection,
     seq: int,
     lost: str | None = None,
-    *,
-    moved: bool = False,
 ) -> Batch:
     """Build a batch of frames, each a slot with its poses."""
     poses = [pose for _, some in frames for pose in some]
@@ -132,7 +128,6 @@ def batch_of(
         keypoints=_stack([pose.keypoints for pose in poses], (joints, 2)),
         confidence=_stack([pose.confidence for pose in poses], (joints,)),
         lost=lost,
-        moved=moved,
     )
 
 
@@ -165,8 +160,6 @@ def encode(batch: Batch, precision: CoordinatePrecision = "f4") -> bytes:
         facts["origins"], facts["keypoints"] = _halved(batch.keypoints, batch.confidence)
     if batch.lost is not None:
         facts["lost"] = batch.lost
-    if batch.moved:
-        facts["moved"] = True
     data: bytes = msgpack.packb(facts)
     if len(data) > MAX_BYTES:
         raise DataError(
@@ -222,7 +215,6 @@ def _batch(facts: dict[str, Any]) -> Batch:
         keypoints=keypoints,
         confidence=confidence,
         lost=None if lost is None else str(lost)[:200],
-        moved=facts.get("moved") is True,
     )
 
 

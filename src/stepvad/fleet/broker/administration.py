@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepvad.errors import ConfigError
@@ -11,18 +10,15 @@ from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.leadership import check_led
 from stepvad.fleet.broker.nats import NatsBus
-from stepvad.fleet.leases import VERSION, Lease
 from stepvad.fleet.settings import BusSettings, FleetSettings
 from stepvad.fleet.subjects import edge_stream_of, stream_of
-from stepvad.fleet.tenants import Tenant, default_tenant
+from stepvad.fleet.tenants import Tenant
 
 
 async def set_up(settings: FleetSettings) -> list[str]:
     """Make streams, buckets and tenants as the settings say; return what was changed."""
     async with connected_soon(settings.bus, "setup") as bus:
         done = await bus.change()
-        first = default_tenant(settings.bus.subjects.first)
-        done += await enrol(bus, first.with_partitions(settings.bus.partitions))
         for one in settings.tenants:
             done += await enrol(bus, one.tenant)
         await until_led(lambda: check_led(bus))
@@ -30,12 +26,14 @@ async def set_up(settings: FleetSettings) -> list[str]:
 
 
 async def enrol(bus: NatsBus, wanted: Tenant) -> list[Change]:
-    """Make what a tenant needs and tell everybody; partitions can be added, not taken away."""
+    """Make what a tenant needs and tell everybody."""
     known = (await until_led(bus.tenants)).get(wanted.name)
-    if known is not None:
-        _check_kept(known, wanted)
-    if len(wanted.partitions) > 1 and known != wanted:
-        _check_versions((await until_led(bus.leases)).values())
+    if known is not None and known.partition != wanted.partition:
+        raise ConfigError(
+            f"tenant {wanted.key}: expected {known.partition.shards} shards, as it has, "
+            f"got {wanted.partition.shards}",
+            hint="the number of shards is fixed",
+        )
     return await bus.enrol(wanted)
 
 
@@ -50,7 +48,6 @@ class Usage(NamedTuple):
 
     tenant: str
     sites: tuple[str, ...]
-    partitions: int
     cameras: int
     """That sent something while poses are kept."""
     most_cameras: int
@@ -68,18 +65,17 @@ async def usage(settings: FleetSettings) -> list[Usage]:
 
 
 async def _usage(bus: NatsBus, tenant: Tenant) -> Usage:
-    poses = [await bus.stream_size(stream_of(part)) for part in tenant.partitions]
+    poses = await bus.stream_size(stream_of(tenant.partition))
     events = await bus.stream_size(edge_stream_of(tenant.name))
     limits, settings = tenant.limits, bus.settings
     return Usage(
         tenant=tenant.name,
         sites=tenant.sites,
-        partitions=len(poses),
-        cameras=sum(one.subjects for one in poses),
+        cameras=poses.subjects,
         most_cameras=limits.cameras,
-        messages=sum(one.messages for one in poses),
-        poses_mb=sum(one.bytes for one in poses) / 1e6,
-        most_poses_mb=(limits.poses_mb if tenant.name else settings.poses_mb) * len(poses),
+        messages=poses.messages,
+        poses_mb=poses.bytes / 1e6,
+        most_poses_mb=limits.poses_mb if tenant.name else settings.poses_mb,
         events_mb=events.bytes / 1e6,
         most_events_mb=limits.events_mb if tenant.name else settings.events_mb,
     )
@@ -89,23 +85,3 @@ async def lags(settings: BusSettings) -> dict[str, int]:
     """Messages not yet delivered, by consumer of poses."""
     async with connected_soon(settings, "lag") as bus:
         return await bus.lags()
-
-
-def _check_kept(known: Tenant, wanted: Tenant) -> None:
-    have, want = known.partitions, wanted.partitions
-    if want[: len(have)] != have:
-        said = ", ".join(f"{part.shards} shards" for part in have)
-        raise ConfigError(
-            f"tenant {wanted.key}: expected the partitions that it has ({said}) and maybe more, "
-            f"got {', '.join(f'{part.shards} shards' for part in want)}",
-            hint="partitions can be added, not changed or removed",
-        )
-
-
-def _check_versions(leases: Iterable[bytes]) -> None:
-    """Reject a second partition while a worker runs that does not know how cameras move."""
-    if any(Lease.unpack(value).version < VERSION for value in leases):
-        raise ConfigError(
-            "partitions: expected workers that support them, got one of an older version",
-            hint="upgrade all workers first",
-        )

@@ -100,7 +100,7 @@ class StreamArrangement:
         if known not in (None, ours):
             raise ConfigError(
                 f"bus.shards: expected {known} as this fleet was set up with, got {ours}",
-                hint="the number of shards is fixed for a fleet; add partitions instead",
+                hint="the number of shards is fixed for a fleet",
             )
         return facts, 0 if entry is None else entry.revision
 

@@ -160,12 +160,6 @@ class Bus(Protocol):
     async def edge_events(self, tenant: str, name: str) -> Consumer:
         """Consume the events that sites of a tenant scored by themselves, as `events` does."""
 
-    async def hand_over(self, camera: str, value: bytes) -> None:
-        """Leave the state of a camera that moves to another shard for its new owner."""
-
-    async def handed_over(self, camera: str) -> bytes | None:
-        """The state of a camera that moved here; None if there is none yet."""
-
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take (revision 0) or renew a lease; raise `ConflictError` if it expired or is taken."""
 

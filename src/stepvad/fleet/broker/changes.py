@@ -194,7 +194,7 @@ def _named(stream: str, field: str, has: Any, wants: Any) -> tuple[str, Any, Any
     if field == "num_replicas":
         return "replicas", has, wants, 1.0
     if field == "max_age" and stream.startswith("KV_"):
-        return ("poses_s" if stream.endswith("-handovers") else "lease_s"), has, wants, 1.0
+        return "lease_s", has, wants, 1.0
     base, dash, _ = stream.partition("-")  # that of a tenant has its name as well
     setting, unit = _SETTINGS.get((f"{base}{dash}", field), (field, 1.0))
     return setting, has, wants, unit

@@ -36,7 +36,7 @@ from stepvad.fleet.broker.streams import tenant_streams
 from stepvad.fleet.places import DEFAULT, Place
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects, edge_stream_of, stream_of
-from stepvad.fleet.tenants import Tenant, default_tenant
+from stepvad.fleet.tenants import Tenant, default_tenant, partitions_of
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ class NatsBus:
         """Leader of each stream of poses, and since when, at the last query."""
         self.is_closing = False
         names = self.subjects
-        self._leases, self._state, self._directory, self._handovers = (
+        self._leases, self._state, self._directory = (
             Bucket(client, self._js, name, TIMEOUT_S)
-            for name in (names.leases, names.state, names.directory, names.handovers)
+            for name in (names.leases, names.state, names.directory)
         )
         self._arrangement = StreamArrangement(self._js, settings, self)
 
@@ -95,7 +95,7 @@ class NatsBus:
         return None if found is None else Tenant.unpack(key, found.value)
 
     async def enrol(self, tenant: Tenant) -> list[Change]:
-        """Make the streams of a tenant, then tell everybody who its partitions are."""
+        """Make the streams of a tenant, then tell everybody that there is one."""
         done = await self._arrangement.change_these(tenant_streams(self.settings, tenant))
         await until_led(lambda: self._directory.put(tenant.key, tenant.pack()))
         return done
@@ -189,15 +189,6 @@ class NatsBus:
             )
             pull = await self._js.pull_subscribe_bind(durable=name, stream=stream)
         return EventsConsumer(self, pull, stream, name)
-
-    async def hand_over(self, camera: str, value: bytes) -> None:
-        """Leave the state of a camera for its new owner; it expires."""
-        await self._handovers.put(camera, value)
-
-    async def handed_over(self, camera: str) -> bytes | None:
-        """The state of a camera that moved here."""
-        found = await self._handovers.get(camera)
-        return None if found is None else found.value
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take a lease or renew it."""
@@ -321,7 +312,7 @@ class NatsBus:
 
     async def lags(self) -> dict[str, int]:
         """Messages not yet delivered, by consumer of poses."""
-        parts = [part for one in (await self.tenants()).values() for part in one.partitions]
+        parts = partitions_of(await self.tenants())
         with answers():
             found = [await self._js.consumers_info(stream_of(part)) for part in parts]
         return {info.name: info.num_pending or 0 for some in found for info in some}

@@ -7,7 +7,6 @@ from typing import Any
 # Loaded by the bus alone, which loads the client.
 from nats.js import api  # noqa: TID253
 
-from stepvad.fleet.places import Partition
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import DEAD, EVENTS, POSES, edge_stream_of, stream_of
 from stepvad.fleet.tenants import Tenant
@@ -47,27 +46,20 @@ def tenant_streams(settings: BusSettings, tenant: Tenant) -> list[api.StreamConf
     """Streams that belong to one tenant, beyond those that every fleet has.
 
     A full stream of a tenant refuses what is new, so no flood pushes out what was acknowledged; a
-    camera fills no more than its own part. Those of the fleet itself drop the oldest, as the first.
+    camera fills no more than its own part.
     """
-    made = [_poses(settings, tenant, part) for part in tenant.partitions if not part.is_first]
-    return [*made, _edge_events(settings, tenant)] if tenant.name else made
+    return [_poses(settings, tenant), _edge_events(settings, tenant)] if tenant.name else []
 
 
-def _poses(settings: BusSettings, tenant: Tenant, part: Partition) -> api.StreamConfig:
-    made = api.StreamConfig(
-        name=stream_of(part),
-        subjects=[settings.subjects.poses_of(part)],
-        storage=api.StorageType.MEMORY,
-        max_bytes=round(settings.poses_mb * 1e6),
-        max_age=settings.poses_s,
-        discard=api.DiscardPolicy.OLD,
-        num_replicas=settings.replicas,
-    )
-    if not tenant.name:
-        return made
+def _poses(settings: BusSettings, tenant: Tenant) -> api.StreamConfig:
     limits = tenant.limits
     per_camera = max(round(limits.messages_s * settings.poses_s), 1)
-    return made.evolve(
+    return api.StreamConfig(
+        name=stream_of(tenant.partition),
+        subjects=[settings.subjects.poses_of(tenant.partition)],
+        storage=api.StorageType.MEMORY,
+        max_age=settings.poses_s,
+        num_replicas=settings.replicas,
         max_bytes=round(limits.poses_mb * 1e6),
         max_msg_size=round(limits.message_kb * 1e3),
         max_msgs=per_camera * limits.cameras,
@@ -93,7 +85,7 @@ def _edge_events(settings: BusSettings, tenant: Tenant) -> api.StreamConfig:
 
 
 def buckets(settings: BusSettings) -> list[api.KeyValueConfig]:
-    """Leases and handovers, which expire; states and the directory, which do not."""
+    """Leases, which expire; states and the directory, which do not."""
     return [
         api.KeyValueConfig(
             bucket=settings.subjects.leases,
@@ -106,14 +98,9 @@ def buckets(settings: BusSettings) -> list[api.KeyValueConfig]:
             api.KeyValueConfig(
                 bucket=bucket,
                 storage=api.StorageType.FILE,
-                ttl=ttl,
                 replicas=settings.replicas,
                 direct=True,
             )
-            for bucket, ttl in (
-                (settings.subjects.state, None),
-                (settings.subjects.directory, None),
-                (settings.subjects.handovers, settings.poses_s),
-            )
+            for bucket in (settings.subjects.state, settings.subjects.directory)
         ),
     ]

@@ -27,10 +27,6 @@ class EncodedBatch:
     data: bytes
     frames: int
     connection: CameraConnection
-    end: int
-    """Frames of the connection up to and with this message."""
-    is_last: bool = False
-    """Whether it ends the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +141,4 @@ class FrameBatcher:
             data=encode(batch, label.precision),
             frames=len(frames),
             connection=connection,
-            end=batch.end,
-            is_last=lost is not None,
         )

@@ -39,8 +39,6 @@ class Buffer:
             camera: deque() for camera in self._waiting
         }
         """Recently acknowledged messages, with the time of acknowledgement."""
-        self._latest: dict[str, EncodedBatch] = {}
-        """The message acknowledged last, by camera."""
         self._again_s, self._clock = again_s, clock
         self._max_bytes = max_bytes
         self.ring = ring
@@ -84,7 +82,6 @@ class Buffer:
         with self._lock:
             waiting = self._waiting[batch.camera]
             self.sent[batch.camera] += batch.frames
-            self._latest[batch.camera] = batch
             if waiting and waiting[0].batch is batch:
                 self._keep(waiting.popleft())
                 self._bytes -= len(batch.data)
@@ -100,22 +97,13 @@ class Buffer:
                 self._bytes -= len(batch.data)
                 self.dropped[batch.camera] += batch.frames
 
-    def last(self, camera: str) -> EncodedBatch | None:
-        """The message of a camera that was acknowledged last."""
-        return self._latest.get(camera)
-
-    def again(self, camera: str, *, epoch: int | None = None) -> None:
-        """Requeue recently acknowledged messages, after the broker was unreachable.
-
-        With `epoch`, those of one connection alone; the others are forgotten.
-        """
+    def again(self, camera: str) -> None:
+        """Requeue recently acknowledged messages, after the broker was unreachable."""
         with self._lock:
             waiting, taken = self._waiting[camera], self._taken[camera]
             went = waiting[0].since if waiting else self._clock()  # roughly when it went down
             while taken:
                 when, one = taken.pop()
-                if epoch not in (None, one.batch.connection.epoch):
-                    continue
                 if went - when <= self._again_s:
                     waiting.appendleft(one)
                     self._bytes += len(one.batch.data)

@@ -7,17 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepvad.fleet.broker.bus import Bus, LimitError, TooLargeError, UnavailableError
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.edge.batcher import EncodedBatch
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.directory import EdgeDirectory
-from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import batch_of, encode
 from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
 
@@ -27,22 +24,6 @@ FIRST_S, LONGEST_S = 0.1, 2.0
 """First and longest back-off between attempts to publish a message."""
 DEADLINE_S = 20.0
 BEAT_S = 0.5
-
-
-@dataclass(slots=True)
-class Route:
-    """Where one camera is sent, and whether its connection began elsewhere."""
-
-    place: Place
-    moved: Moved | None = None
-    notice: tuple[str, bytes] | None = None
-    """Subject and data of the message that told the former owner."""
-
-    def headers(self, batch: EncodedBatch) -> dict[str, str] | None:
-        """Headers of a message at this place."""
-        if self.moved is not None and self.moved.epoch == batch.connection.epoch:
-            return self.moved.headers
-        return None
 
 
 class Publisher:
@@ -74,7 +55,7 @@ class Publisher:
         """Send until stopped; an error in the task of one camera stops the stage."""
         self._buffer.ring = self._ring
         start = self._bus_thread.thread.start
-        sending = [start(self._follow()), *(start(self._serve(camera)) for camera in self._news)]
+        sending = [start(self._find()), *(start(self._serve(camera)) for camera in self._news)]
         try:
             while not self._stopping.wait(BEAT_S):
                 self._bus_thread.thread.call(
@@ -101,14 +82,14 @@ class Publisher:
     def _ring(self, camera: str) -> None:
         self._bus_thread.thread.call(self._news[camera].set)
 
-    async def _follow(self) -> None:
-        await self._directory.follow(await self._bus_thread.bus())
+    async def _find(self) -> None:
+        await self._directory.find(await self._bus_thread.bus())
 
     async def _serve(self, camera: str) -> None:
         news, backoff = self._news[camera], Backoff(FIRST_S, LONGEST_S)
         bus = await self._bus_thread.bus()
         await self._directory.known.wait()
-        route = Route(self._directory.place(camera))
+        place = self._directory.place(camera)
         connections, was_away = bus.connections, False
         while True:
             if bus.connections != connections:
@@ -120,13 +101,7 @@ class Publisher:
                 await news.wait()
                 continue
             try:
-                if was_away and route.notice is not None:  # it may be lost with the broker's memory
-                    await bus.publish(*route.notice)
-                    route.notice = None
-                if self._directory.place(camera) != route.place:
-                    route = await self._move(bus, camera, route)
-                    continue
-                await self._publish(bus, batch, route)
+                await self._publish(bus, batch, place)
             except LimitError as error:  # refused, not lost: there is nothing to send again
                 self._fail(error)
                 await backoff.sleep()
@@ -141,34 +116,16 @@ class Publisher:
                     self._buffer.again(camera)
                     was_away = False
 
-    async def _publish(self, bus: Bus, batch: EncodedBatch, route: Route) -> None:
+    async def _publish(self, bus: Bus, batch: EncodedBatch, place: Place) -> None:
         of = batch.connection
-        subject = self._subjects.poses(of.site, of.camera, route.place)
+        subject = self._subjects.poses(of.site, of.camera, place)
         try:
-            await bus.publish(subject, batch.data, id=batch.id, headers=route.headers(batch))
+            await bus.publish(subject, batch.data, id=batch.id)
         except TooLargeError as error:
             logger.error("camera %s: a message is dropped: %s", batch.camera, error)
             self._buffer.drop(batch)
         else:
             self._buffer.done(batch)
-
-    async def _move(self, bus: Bus, camera: str, route: Route) -> Route:
-        """Tell the former owner of a camera, and send the latest frames again to the new one.
-
-        A connection that is over needs neither.
-        """
-        place, last = self._directory.place(camera), self._buffer.last(camera)
-        logger.debug("camera %s: from shard %s to %s", camera, route.place, place)
-        if last is None or last.is_last:
-            return Route(place)
-        of = last.connection
-        notice = (
-            self._subjects.poses(of.site, of.camera, route.place),
-            encode(batch_of([], of, last.end, moved=True)),
-        )
-        await bus.publish(*notice)
-        self._buffer.again(camera, epoch=of.epoch)
-        return Route(place, Moved(of.epoch, last.end), notice)
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1

@@ -115,12 +115,6 @@ class FleetCamera:
         self.is_over = self.is_lost = False
         self.events = self._events()
 
-    def leave(self) -> None:
-        """End here because it moved to another shard; late messages of it are ignored."""
-        self.is_over = self.is_lost = self.is_blank = True
-        self.held_since, self.reported = None, None
-        self.events = self._events()
-
     def state(self) -> CameraState:
         """The checkpoint that another worker resumes from."""
         is_idle = self.events.is_idle

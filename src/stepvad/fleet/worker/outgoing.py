@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from stepvad.fleet.wire import encode_event
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
-from stepvad.fleet.worker.handover import Handover
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage
 
@@ -70,4 +69,4 @@ class Checkpoint(NamedTuple):
         return ShardCheckpoint("" if self.is_last else owner, state).pack()
 
 
-OutgoingItem = OutgoingMessage | Handover | Checkpoint
+OutgoingItem = OutgoingMessage | Checkpoint

@@ -21,7 +21,6 @@ from stepvad.fleet.places import Place
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
-from stepvad.fleet.worker.handover import Handover, handover_key
 from stepvad.fleet.worker.outgoing import Checkpoint, OutgoingItem, OutgoingMessage
 from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import Announcement
@@ -34,8 +33,6 @@ FETCHED = 256
 """Messages fetched from the consumer at once."""
 WAITING, WAITING_BYTES = 1024, 2**20
 """Limits of a shard's scoring queue: messages, and approximate bytes."""
-ASK_S = 0.1
-"""How often the state of a camera that moved here is asked for."""
 FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
 
@@ -81,7 +78,7 @@ class OwnedShard:
         """Start pulling frames and publishing events."""
         self.arrived = arrived
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(one) for one in (self._pull(), self._say(), self._ask())]
+        self._tasks = [loop.create_task(one) for one in (self._pull(), self._say())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -107,11 +104,6 @@ class OwnedShard:
         for one in dead:
             self._outgoing.put_nowait(OutgoingMessage.of_poison(one, self.dead, stream))
 
-    def hand_over(self, moving: Sequence[Handover]) -> None:
-        """Queue the states of cameras that moved away, behind the events that they caused."""
-        for one in moving:
-            self._outgoing.put_nowait(one)
-
     def keep(self, *, is_last: bool = False) -> None:
         """Queue a checkpoint, written once all earlier messages are stored."""
         if self._is_keeping and not is_last:
@@ -123,7 +115,6 @@ class OwnedShard:
     def give_up(self) -> None:
         """Stop pulling and queue the last checkpoint."""
         self._tasks[0].cancel()
-        self._tasks[2].cancel()
         self.keep(is_last=True)
 
     async def release(self) -> None:
@@ -165,17 +156,6 @@ class OwnedShard:
                 self._room.clear()
                 await self._room.wait()
 
-    async def _ask(self) -> None:
-        """Fetch the states of cameras that moved here."""
-        while True:
-            await asyncio.sleep(ASK_S)
-            for one in self.shard.newcomers.asking():
-                with suppress(UnavailableError, UnreadableError):
-                    found = await self.bus.handed_over(handover_key(one.camera))
-                    if found is not None:
-                        one.offer(Handover.unpack(found))
-                        self.arrived.set()
-
     @property
     def _is_full(self) -> bool:
         return len(self.waiting) >= WAITING or self._bytes >= WAITING_BYTES
@@ -211,8 +191,6 @@ class OwnedShard:
         match item:
             case Checkpoint():
                 await self._keep(item)
-            case Handover():
-                await self.bus.hand_over(item.key, item.pack())
             case _:
                 await self._publish(item)
 

@@ -22,8 +22,6 @@ class RecalledEvents:
 
     def __init__(self) -> None:
         self._open: dict[str, EventMessage] = {}
-        self._moved: set[str] = set()
-        """Events that go on in another shard, with their camera."""
         self._since = 0
         self._until = Position()
         """The last message of poses that the former owner can have seen."""
@@ -45,10 +43,6 @@ class RecalledEvents:
         """After which message of the events a successor has to read; None if nothing is open."""
         return self._since if self._open else None
 
-    def move(self, id: str) -> None:
-        """Leave an event to another shard."""
-        self._moved.add(id)
-
     def recreate(self, ids: Iterable[str]) -> None:
         """Leave events to the cameras that made them again."""
         for id in ids:
@@ -64,7 +58,7 @@ class RecalledEvents:
         """End those that were not recreated because their frames have expired."""
         found: list[Announcement] = []
         for id_, message in self._open.items():
-            if id_ not in known | self._moved:
+            if id_ not in known:
                 logger.info("event %s: its frames are gone", id_)
                 record = message.after.ended("interrupted", message.after.start_time)
                 found.append(Announcement(message.site, "end", message.after, record, 0, 0.0))

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stepvad.errors import DataError
-from stepvad.events.camera import CameraProfile
 from stepvad.events.record import EndedBy
 from stepvad.fleet.broker.bus import Delivery, Position
-from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import (
@@ -24,7 +22,6 @@ from stepvad.fleet.wire import (
 )
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardState
-from stepvad.fleet.worker.handover import Handover, Newcomer, Newcomers
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.recalled import RecalledEvents
 from stepvad.fleet.worker.reorder import Reorder
@@ -76,10 +73,6 @@ class Shard:
     changes: list[Announcement] = field(default_factory=list)
     dead: list[PoisonMessage] = field(default_factory=list)
     recalled: RecalledEvents = field(default_factory=RecalledEvents)
-    moving: list[Handover] = field(default_factory=list)
-    """States of cameras that moved to another shard, to be left for its owner."""
-    newcomers: Newcomers = field(default_factory=Newcomers)
-    """Cameras that moved here and wait for their state."""
     most_cameras: int = MOST_CAMERAS
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
@@ -96,7 +89,6 @@ class Shard:
         again, self._doubtful = self._doubtful, []
         for delivery, tries in again:
             self._try(delivery, tries, now, None)
-        self._welcome(now)
         for delivery in deliveries:
             self._try(delivery, 0, now, clock)
         if deliveries:
@@ -119,13 +111,10 @@ class Shard:
                 self._lose(camera, "camera lost")
 
     def end_forgotten(self, now: float, *, is_drained: bool) -> None:
-        """End recalled events that were not recreated because their frames have expired.
-
-        The event of a camera that moved here is recreated only once its state has arrived.
-        """
+        """End recalled events that were not recreated because their frames have expired."""
         self.recalled.recreate(change.after.id for change in self.changes)
         is_due = self.recalled.is_due(self.position, now, is_drained=is_drained)
-        if is_due and self.recalled and not any(self.newcomers):
+        if is_due and self.recalled:
             going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
             self.changes += self.recalled.forgotten(going)
 
@@ -138,7 +127,6 @@ class Shard:
         """The position up to which no message is needed any more."""
         needed = [c.needed[0][0] for c in self.cameras.values() if c.needed and not c.is_over]
         needed += [delivery.sequence for delivery, _ in self._doubtful]
-        needed += [one.deliveries[0].sequence for one in self.newcomers]
         at = self.position
         return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
@@ -179,7 +167,6 @@ class Shard:
                 camera.need_nothing()
                 camera.last_sequence = 0
             self._doubtful.clear()
-            self.newcomers.clear()
             self.position = Position(stream)
         self.position = replace(self.position, stream=stream)
 
@@ -199,10 +186,6 @@ class Shard:
 
     def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:
         camera = self.cameras.get(delivery.subject)
-        if self._is_awaited(camera, delivery, batch, now):
-            return
-        if batch.moved and camera is None:  # told again, or of a camera that nobody knew
-            return
         if camera is None or camera.is_over or batch.connection is not camera.known:
             camera = camera or self._meet(delivery, batch)
             if camera is None or not self._is_going_on(camera, batch):
@@ -212,65 +195,6 @@ class Shard:
         if batch.lost is not None:
             self._lose(camera, "camera lost")
             camera.is_lost = True
-        if batch.moved:
-            self._move(camera, batch.seq)
-
-    def _is_awaited(
-        self, camera: FleetCamera | None, delivery: Delivery, batch: Batch, now: float
-    ) -> bool:
-        """Whether the message waits for the state of its camera, which moved here."""
-        if self.newcomers.hold(delivery):
-            return True
-        moved, of = Moved.of(delivery.headers), batch.connection
-        if moved is None or moved.epoch != of.epoch:
-            return False
-        if camera is not None and of.epoch in (camera.epoch, *camera.past):
-            return False
-        self._check_subject(delivery, of)
-        self.newcomers.add(delivery, of.name, moved, now)
-        return True
-
-    def _welcome(self, now: float) -> None:
-        """Go on with cameras that moved here, where their former owner stopped."""
-        for subject, one in self.newcomers.ready(now):
-            self._settle(subject, one, now)
-            for delivery in one.deliveries:
-                self._try(delivery, 0, now, None)
-        for site, record in self.newcomers.left_behind(now):
-            logger.info("event %s: interrupted, because its camera's state is missing", record.id)
-            over = record.ended("interrupted", record.start_time)
-            self.changes.append(Announcement(site, "end", record, over, 0, 0.0))
-
-    def _settle(self, subject: str, one: Newcomer, now: float) -> None:
-        state, connection = one.state(), decode(one.deliveries[0].data).connection
-        if one.handover is None:
-            logger.warning("camera %s: its former worker left no state", one.camera)
-            self.counts[one.camera, "unhanded"] += 1
-        if subject in self.cameras:  # an earlier connection of it
-            self._lose(self.cameras.pop(subject), "camera lost")
-        rate = connection.rate if state is None else state.rate
-        profile = self.models.profile(one.camera, rate)
-        if profile is None:
-            return
-        if state is None:
-            made = self._new(connection, profile)
-            made.scored = one.moved.seq
-        else:
-            made = FleetCamera.restore(profile, state, self.scorer.number(), now)
-        self.cameras[subject] = made
-
-    def _move(self, camera: FleetCamera, seq: int) -> None:
-        """Score what is left of a camera and leave its state for the shard it moved to."""
-        self._due(camera, camera.reorder.flush(), 0.0)
-        self.flush()
-        if camera.reported is not None:
-            self.recalled.move(camera.reported.id)
-        is_known = not camera.is_over and (camera.scored > 0 or camera.last_slot >= 0)
-        state = camera.state() if is_known else None
-        self.moving.append(Handover(camera.name, camera.epoch, state, seq))
-        self.scorer.forget(camera)
-        camera.need_nothing()
-        camera.leave()
 
     def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
         """Whether to use the frames; they may start a new connection or resume one."""
@@ -301,11 +225,7 @@ class Shard:
                 self._unknown.add(of.name)
             self.counts[of.name if of.name in self._unknown else of.site, "refused"] += len(batch)
             return None
-        camera = self.cameras[delivery.subject] = self._new(of, profile)
-        return camera
-
-    def _new(self, of: CameraConnection, profile: CameraProfile) -> FleetCamera:
-        return FleetCamera(
+        camera = self.cameras[delivery.subject] = FleetCamera(
             site=of.site,
             profile=profile,
             epoch=of.epoch,
@@ -313,6 +233,7 @@ class Shard:
             number=self.scorer.number(),
             reorder=Reorder(),
         )
+        return camera
 
     def _check_subject(self, delivery: Delivery, of: CameraConnection) -> None:
         """Reject a message on the subject of another camera."""

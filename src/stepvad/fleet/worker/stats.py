@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from stepvad.fleet.worker.outgoing import OutgoingMessage
 
-REASONS = ("shed", "duplicate", "missed", "late", "refused", "unhanded", "unreadable")
+REASONS = ("shed", "duplicate", "missed", "late", "refused", "unreadable")
 """Why frames are not scored. A counter is there before it counts: `rate` misses a first jump."""
 LATE_S = 1.0
 """A frame is late if the broker received it longer ago than this when it is scored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import time
@@ -13,8 +14,7 @@ from functools import partial
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
-from stepvad.fleet.leases import Lease
-from stepvad.fleet.places import Place, all_places
+from stepvad.fleet.places import Place
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import end
 from stepvad.fleet.tenants import Tenant, partitions_of
@@ -124,8 +124,7 @@ class Worker:
         for owned in owned_shards:
             shard = owned.shard
             owned.tell(shard.changes, shard.dead)
-            owned.hand_over(shard.moving)
-            shard.changes, shard.dead, shard.moving = [], [], []
+            shard.changes, shard.dead = [], []
             if is_due:
                 owned.keep()
         if is_due:
@@ -214,7 +213,7 @@ class Worker:
                 await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
 
     async def _renew(self) -> None:
-        value = Lease.of(self.owned_shards).pack()
+        value = json.dumps([str(place) for place in self.owned_shards]).encode()
         self._lease = await self.bus.lease(self.name, value, self._lease)
         self._answered_at = time.monotonic()
         asked = time.monotonic()
@@ -224,14 +223,14 @@ class Worker:
     async def _balance(self) -> None:
         """Take free shards up to a fair share and release any surplus."""
         self.tenants = await self.bus.tenants()
-        places = all_places(partitions_of(self.tenants))
+        places = [p for part in partitions_of(self.tenants) for p in part.places()]
         alive = await self.bus.leases()
-        others = {name: Lease.unpack(value) for name, value in alive.items() if name != self.name}
+        others = {name: json.loads(value) for name, value in alive.items() if name != self.name}
         share = math.ceil(len(places) / (len(others) + 1))
         surplus = sorted(self.owned_shards)[share:]
         if surplus:
             await self._give_back(surplus)
-        taken = {name for one in others.values() for name in one.names}
+        taken = {place for held in others.values() for place in held}
         self._unlisted = {key: at for key, at in self._unlisted.items() if key[0] not in taken}
         free = [p for p in self._turn(places) if f"{p}" not in taken and p not in self.owned_shards]
         wanted = free[: max(share - len(self.owned_shards), 0)]
