@@ -157,7 +157,7 @@ def footage(
     chosen, settings = known.open(footage, chain.seed), chain.settings()
     clips = chosen.used()
     output.mkdir(parents=True, exist_ok=True)
-    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site.intake"):
+    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.site"):
         extraction = _extraction(chosen, poses, networks)
         if extraction is not None and not posecache.extract_poses(
             clips, extraction, jobs=jobs, report=report

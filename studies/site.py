@@ -37,7 +37,7 @@ from stepvad.poses import Pose
 from stepvad.site import demo
 from stepvad.site.app import Site
 from stepvad.site.event_writer import ChangeQueue, TaskQueue
-from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.site.frames import FrameQueues, QueuedFrame
 from stepvad.site.scoring import ScoringQueues, SiteScorer, Watcher
 from stepvad.site.settings.file import load
 from stepvad.site.stages import Supervisor
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--detector", default="yolox-nano")
     parser.add_argument("--pose", default="rtmpose-s")
     parser.add_argument("--engine", default="onnxruntime")
-    parser.add_argument("--workers", type=int, default=1, help="pose workers")
+    parser.add_argument("--processes", type=int, help="camera processes")
     parser.add_argument("--model", type=Path, default=demo.MODEL)
     options = parser.parse_args(arguments)
     if options.simulate:
@@ -108,7 +108,9 @@ def _settings(directory: Path, servers: list[RtspServer], options: argparse.Name
             f"threshold = {options.threshold}\n"
         )
     text += f'[pose]\ndetector = "{options.detector}"\npose = "{options.pose}"\n'
-    text += f'engine = "{options.engine}"\nworkers = {options.workers}\n[web]\nenabled = false\n'
+    text += f'engine = "{options.engine}"\n'
+    text += "" if options.processes is None else f"processes = {options.processes}\n"
+    text += "[web]\nenabled = false\n"
     path = directory / "site.toml"
     path.write_text(text)
     return path
@@ -135,7 +137,7 @@ def _observe(site: Site, seconds: float) -> None:
 def _usage(site: Site) -> tuple[list[float], float]:
     """Megabytes of each process, the site first, and seconds of processor time of all."""
     sizes, seconds = [], 0.0
-    for pid in (os.getpid(), *site.pipeline.intake.pids().values()):
+    for pid in (os.getpid(), *site.pipeline.cameras.pids().values()):
         try:
             size, used_s = resident_mb(pid), cpu_s(pid)
         except OSError:
@@ -292,8 +294,8 @@ def _people(keypoints: Keypoints, slot: int) -> list[Pose]:
 def _frame(name: str, slot: int, poses: list[Pose]) -> QueuedFrame:
     return QueuedFrame(
         camera=name,
-        number=slot,
         connection=0,
+        rate=FPS,
         wall0=0.0,
         slot=slot,
         arrived=time.monotonic(),

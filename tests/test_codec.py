@@ -313,7 +313,7 @@ def test_only_plain_values_and_arrays_are_encoded() -> None:
 
 def test_messages_of_children_import_nothing_heavy() -> None:
     code = (
-        "import sys, stepvad.site.intake.child_messages, stepvad.site.notify.sending_child\n"
+        "import sys, stepvad.site.notify.sending_child\n"
         "print(*{'asyncio', 'pydantic', 'sqlite3', 'ssl'}.intersection(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

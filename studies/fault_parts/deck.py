@@ -199,8 +199,7 @@ def stream_frozen(site: Site) -> Played:
 def child_killed(site: Site, name: str, number: signal.Signals) -> Played:
     """Kill a process of the site, or stop it; it is over when its camera is scored again."""
     pid = site.pid(name)
-    if name.startswith("capture"):
-        site.cut(STREAMED)
+    site.cut(STREAMED)
     with site.blind(STREAMED):
         os.kill(pid, number)
         while not site.is_replaced(name, pid):
@@ -388,8 +387,8 @@ def pipelines(site: Site) -> Played:
 
 
 def slow_poses(site: Site) -> Played:
-    """A pose process that gets to about one frame in ten."""
-    pid = site.pid("poses-0")
+    """A camera process that gets to about one frame in ten."""
+    pid = site.pid("cameras-0")
 
     def slow(number: int) -> None:
         with suppress(ProcessLookupError):
@@ -422,12 +421,10 @@ DECK = (
     Fault("mail", "Mail server away", mail_away, 30.0, ("mail",), "mail is tried every 30 s"),
     Fault("stream", "RTSP server killed", stream_killed, 45.0),
     Fault("stream-frozen", "RTSP server frozen", stream_frozen, 45.0),
-    Fault("capture", "Capture process killed",
-          partial(child_killed, name=f"capture-{STREAMED}", number=signal.SIGKILL)),
-    Fault("poses", "Pose process killed",
-          partial(child_killed, name="poses-0", number=signal.SIGKILL)),
-    Fault("poses-frozen", "Pose process frozen",
-          partial(child_killed, name="poses-0", number=signal.SIGSTOP)),
+    Fault("cameras", "Camera process killed",
+          partial(child_killed, name="cameras-0", number=signal.SIGKILL)),
+    Fault("cameras-frozen", "Camera process frozen",
+          partial(child_killed, name="cameras-0", number=signal.SIGSTOP)),
     Fault("site", "Site killed", killed_site, why=RESTARTED),
     Fault("site-frozen", "Site frozen", frozen_site, 90.0,
           why=f"systemd waits a minute for a sign of life; {RESTARTED}"),

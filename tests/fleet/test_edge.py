@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.events.camera import MOST_PEOPLE, box_of
+from stepvad.events.camera import MOST_PEOPLE
 from stepvad.events.record import DeliveryError, Record, message
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import connected
@@ -30,10 +30,9 @@ from stepvad.fleet.settings import BusSettings, EdgeSite, load_edge
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, CameraConnection, decode, decode_event
 from stepvad.formats import write_clip
-from stepvad.people import Boxes, People
 from stepvad.poses import Pose
 from stepvad.site.app import PageParts
-from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.frames import QueuedFrame
 from stepvad.site.stages import Heartbeat, Supervisor
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.skeletons import COCO17, Skeleton
@@ -63,8 +62,8 @@ def frame(slot: int, connection: int = 0, **more: Any) -> QueuedFrame:
     facts: dict[str, Any] = {"poses": FRAMES[slot][1], "size": (640, 360), **more}
     return QueuedFrame(
         camera="yard",
-        number=slot,
         connection=connection,
+        rate=10.0,
         wall0=1000.0 + connection,
         slot=slot,
         arrived=0.0,
@@ -136,13 +135,9 @@ def test_pictures_of_another_size_are_not_mixed() -> None:
     assert (small.connection.size, large.connection.size, large.seq) == ((640, 360), (1280, 720), 1)
 
 
-def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
+def test_poses_with_other_joints_are_left_out() -> None:
     one = batcher(most=1)
     (pose,) = FRAMES[0][1]
-    boxes = Boxes(np.array([box_of(pose)], np.float32), np.ones(1, np.float32))
-    people = People(boxes, pose.keypoints[None], pose.confidence[None])
-    (batch,) = batches(one.add(frame(0, poses=None, people=people), 0.0))
-    assert batch.people == [1]
     odd = Pose(1, pose.keypoints[:5], pose.confidence[:5])
     (batch,) = batches(one.add(frame(1, poses=[odd, pose]), 0.0))
     assert batch.tracks.tolist() == [pose.track_id]

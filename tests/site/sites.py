@@ -208,7 +208,7 @@ class Running:
         self.service = ServiceManager(command, self.log, environment, unit)
 
     def processes(self) -> dict[str, int]:
-        """All of its processes by name: site, capture-NAME, poses-N."""
+        """All of its processes by name: site, cameras-N."""
         site = self.service.process
         found = {"site": site.pid} if site.poll() is None else {}
         for pid in _descendants(site.pid):

@@ -119,10 +119,7 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path
     with site_in_this_process(settings) as site:
         wait_until(lambda: _scored(site, "left") > 5 and _scored(site, "right") > 5, 60 * SLOWER)
         usual = _delays(site, QUIET_S)
-        for victim, others in (
-            ("poses-0", ("a", "b", "c")),
-            ("capture-left", ("a", "b", "c", "right")),
-        ):
+        for victim, others in (("cameras-0", ("a", "b", "c", "right")),):
             affected = _delays_while_it_hangs(site, victim)
             calm, p99 = _p99(usual, others), _p99(affected, others)
             note(f"p99 of the others without and with {victim} hanging", calm, p99)
@@ -131,7 +128,7 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path
 
 def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
     """The delays from the moment that a child hangs; it is replaced meanwhile."""
-    pid, restarts = site.pipeline.intake.pids()[victim], _restarts(site, "left")
+    pid, restarts = site.pipeline.cameras.pids()[victim], _restarts(site, "left")
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     affected: list[Delays] = []
@@ -140,7 +137,7 @@ def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
     wait_until(lambda: _restarts(site, "left") > restarts, 60)
     note(f"{victim} noticed after", time.monotonic() - began)
     assert time.monotonic() - began <= 10.0 * SLOWER
-    wait_until(lambda: site.pipeline.intake.pids().get(victim, pid) != pid, 20 * SLOWER)
+    wait_until(lambda: site.pipeline.cameras.pids().get(victim, pid) != pid, 20 * SLOWER)
     for camera in ("left", "right"):
         before = _scored(site, camera)
         wait_until(partial(_has_scored, site, camera, before + 5), 20 * SLOWER)
@@ -213,11 +210,10 @@ def test_without_processes_and_handles_for_a_while_everything_comes_back(
         site = processes["site"]
         open_files = len([*Path(f"/proc/{site}/fd").iterdir()])
         with out_of(site, nproc=0, nofile=open_files - 4):
-            for victim in ("capture-left", "poses-0"):
-                os.kill(processes[victim], signal.SIGKILL)
+            os.kill(processes["cameras-0"], signal.SIGKILL)
             time.sleep(OUT_S)
             assert running.processes()["site"] == site
-            assert not {"capture-left", "poses-0"} & running.processes().keys()
+            assert "cameras-0" not in running.processes()
         known = {record.id for record in running.events()}
         back = wait_until(partial(_are_all_back, running, known), 60 * SLOWER)
         note("back after", back)
@@ -229,7 +225,7 @@ def test_without_processes_and_handles_for_a_while_everything_comes_back(
 
 def _are_all_back(running: Running, known: set[str]) -> bool:
     new = {record.camera for record in running.events() if record.id not in known}
-    return {"capture-left", "poses-0"} <= running.processes().keys() and "left" in new
+    return "cameras-0" in running.processes() and "left" in new
 
 
 class Disk:

@@ -15,8 +15,8 @@ from stepvad.events.drift import SPAN_BLOCKS, BlockStats
 from stepvad.events.rules import ChangeKind, Rules
 from stepvad.poses import Clip, Track
 from stepvad.site import demo
+from stepvad.site.frames import QueuedFrame
 from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
-from stepvad.site.intake.frame_queues import QueuedFrame
 from stepvad.site.load import LoadState
 from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
@@ -37,18 +37,18 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
     now = [0.0]
     status, store = LiveStatus(lambda: now[0]), Store(directory / FILE_NAME)
     pipeline = build_pipeline(settings, Models(), status, store)
-    pipeline.intake.frames._max_ready = 1
+    pipeline.cameras.frames._waiting = 1
     status.state("a", "online", "", 0.0)
     reader, said = status.subscribe(), set[str]()
     for slot, poses in clip.by_frame():
         now[0] = slot / clip.rate()
         frame = QueuedFrame(
-            camera="a", number=slot, connection=0, wall0=1e9, slot=slot,
-            arrived=0.0, size=(1280, 720), poses=poses,
+            camera="a", connection=0, rate=clip.rate(), wall0=1e9, slot=slot, arrived=0.0,
+            size=(1280, 720), poses=poses,
         )  # fmt: skip
-        pipeline.intake.frames.put(frame)
+        pipeline.cameras.frames.put(frame)
         if slot % every == 0:
-            pipeline.scorer.score(pipeline.intake.frames.next(0))
+            pipeline.scorer.score(pipeline.cameras.frames.next(0))
             for shown in reader.take().values():
                 sent: dict[str, Any] = people_of(shown, 20.0)
                 said |= {one.get("doubt", "") for one in sent["people"]}

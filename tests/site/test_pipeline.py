@@ -18,7 +18,7 @@ from stepvad.events.record import Record, Search, SinkMessage
 from stepvad.explain import event as explanations
 from stepvad.poses import Pose
 from stepvad.site import event_writer, sinks
-from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.frames import QueuedFrame
 from stepvad.site.models import Models
 from stepvad.site.pipeline import build_pipeline
 from stepvad.site.settings.file import load
@@ -30,17 +30,15 @@ from stepvad.site.store.outbox import SinkDelivery
 from tests.conftest import Command
 from tests.site.notify.services import mail_server, text_of
 from tests.site.receivers import web_server
-from tests.site.sites import NO_PAGE, jumble, one_person, pose_camera, write_site
+from tests.site.sites import NO_PAGE, RATE, jumble, one_person, pose_camera, write_site
 from tests.video.servers import SLOWER, wait_until
 
 
-def frame(
-    camera: str, slot: int, poses: list[Pose], *, wall0: float, number: int | None = None
-) -> QueuedFrame:
+def frame(camera: str, slot: int, poses: list[Pose], *, wall0: float) -> QueuedFrame:
     return QueuedFrame(
         camera=camera,
-        number=slot if number is None else number,
         connection=0,
+        rate=RATE,
         wall0=wall0,
         slot=slot,
         arrived=time.monotonic(),
@@ -60,11 +58,9 @@ class Pushed:
         self.pipeline = build_pipeline(settings, Models(), self.status, self._store)
         self._supervisor.start(self.pipeline.scorer.stage)
 
-    def put(
-        self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
-    ) -> None:
-        self.pipeline.intake.frames.put(frame(camera, slot, poses, number=number, wall0=wall0))
-        while self.pipeline.intake.frames.size() > 3:
+    def put(self, camera: str, slot: int, poses: list[Pose], *, wall0: float = 1e9) -> None:
+        self.pipeline.cameras.frames.put(frame(camera, slot, poses, wall0=wall0))
+        while self.pipeline.cameras.frames.size() > 3:
             time.sleep(0.001)
 
     def finish(self) -> list[Record]:
@@ -89,21 +85,19 @@ def two_cameras(directory: Path) -> SiteSettings:
     return load(write_site(directory, *cameras))
 
 
-def test_frames_twice_and_in_disorder_change_nothing(tmp_path: Path) -> None:
+def test_frames_twice_and_late_change_nothing(tmp_path: Path) -> None:
     settings, clip = two_cameras(tmp_path), one_person(40.0)
     frames = [*clip.by_frame()]
     clean = Pushed(settings)
     for slot, poses in frames:
-        clean.put("a", slot, slot, poses)
+        clean.put("a", slot, poses)
     rng = np.random.default_rng(1)
     order = [*range(len(frames))]
     for at in rng.choice(len(order) - 6, len(order) // 20, replace=False).tolist():
-        order.insert(at + int(rng.integers(1, 6)), order.pop(at))
-    for at in rng.choice(len(order), len(order) // 20, replace=False).tolist():
-        order.insert(at, order[at])
+        order.insert(at + int(rng.integers(1, 6)), order[at])
     messy = Pushed(settings)
     for slot in order:
-        messy.put("a", slot, *frames[slot])
+        messy.put("a", *frames[slot])
     expected, found = clean.finish(), messy.finish()
     assert len(expected) >= 4
     assert found == expected
@@ -117,9 +111,9 @@ def test_of_an_overloaded_camera_people_are_judged_by_the_frames_that_are_left(
     settings, frames = two_cameras(tmp_path), [*one_person(40.0).by_frame()]
     whole, overloaded = Pushed(settings), Pushed(settings)
     for slot, poses in frames:
-        whole.put("a", slot, slot, poses)
+        whole.put("a", slot, poses)
         if slot % 5 == 0:
-            overloaded.put("a", slot, slot, poses)
+            overloaded.put("a", slot, poses)
     expected, found = whole.finish(), overloaded.finish()
     assert len(expected) == len(found) >= 4
     for one, other in zip(expected, found, strict=True):
@@ -134,7 +128,7 @@ def test_whoever_is_missed_in_most_frames_is_not_judged(tmp_path: Path) -> None:
     reader, unsure = found.status.subscribe(), dict[int, float]()
     for slot, poses in one_person(40.0).by_frame():
         if slot % 2 == 0:
-            found.put("a", slot, slot, poses if slot % 6 == 0 else [])
+            found.put("a", slot, poses if slot % 6 == 0 else [])
             for frame in reader.take().values():
                 unsure |= frame.muted
     assert found.finish() == []
@@ -147,7 +141,7 @@ def test_the_poses_of_an_event_are_those_of_everybody_in_view(tmp_path: Path) ->
     for slot, poses in one_person(20.0).by_frame():
         other = calm[slot][1][0]
         second = Pose(7, other.keypoints + np.float32(300.0), other.confidence)
-        pushed.put("a", slot, slot, [*poses, second])
+        pushed.put("a", slot, [*poses, second])
     pushed._supervisor.stop([pushed.pipeline.scorer.stage], 20)
     seen = []
     while (change := pushed.pipeline.changes.first(0)) is not None:
@@ -168,7 +162,7 @@ def test_an_event_is_explained_soon_and_again_when_its_peak_rises(tmp_path: Path
     for slot, poses in clip.by_frame():
         if 11 < slot / rate < 14:
             poses = [Pose(1, worse + 40 * (slot % 2), poses[0].confidence)]
-        pushed.put("a", slot, slot, poses)
+        pushed.put("a", slot, poses)
         while (change := changes.first(0)) is not None:
             changes.done()
             if change.poses is not None and change.kind == "update":
@@ -186,12 +180,12 @@ def test_a_clock_that_is_moved_changes_no_score_and_no_id(
     settings, clip = two_cameras(tmp_path), one_person(40.0)
     usual, moved = Pushed(settings), Pushed(settings)
     for slot, poses in clip.by_frame():
-        usual.put("a", slot, slot, poses)
+        usual.put("a", slot, poses)
     real = time.time
     for slot, poses in clip.by_frame():
         if slot == 200:
             monkeypatch.setattr(time, "time", lambda: real() - 3600)
-        moved.put("a", slot, slot, poses)
+        moved.put("a", slot, poses)
     assert moved.finish() == usual.finish()
 
 
@@ -199,7 +193,7 @@ def test_events_of_a_slow_stream_have_the_time_of_the_clock(tmp_path: Path) -> N
     pushed, rate = Pushed(two_cameras(tmp_path)), 12.5
     for slot, poses in one_person(40.0).by_frame():
         late_s = 0.25 * slot / rate  # a stream at four fifths of the rate that it states
-        pushed.put("a", slot, slot, poses, wall0=1e9 + late_s)
+        pushed.put("a", slot, poses, wall0=1e9 + late_s)
     events = pushed.finish()
     assert len(events) >= 4
     for event in events:
@@ -229,7 +223,7 @@ def test_poison_harms_only_the_camera_that_sent_it(tmp_path: Path) -> None:
         assert states[name][1], "a reason is told"
     wrong = Pose(1, np.zeros((5, 2), np.float32), np.zeros(5, np.float32))
     for slot, poses in clip.by_frame():
-        pushed.put("good", slot, slot, [*poses, wrong] if slot % 7 == 0 else poses)
+        pushed.put("good", slot, [*poses, wrong] if slot % 7 == 0 else poses)
     ended = pushed.finish()
     assert len(ended) >= 2
     assert pushed.counts("good")["scored"] == clip.n_frames
@@ -240,8 +234,8 @@ def test_a_crowd_that_cannot_be_is_left_out(tmp_path: Path) -> None:
     clip = one_person(20.0)
     pushed = Pushed(two_cameras(tmp_path))
     poses = [next(clip.by_frame())[1][0]] * (MOST_PEOPLE + 1)
-    pushed.put("a", 0, 0, poses[1:])
-    pushed.put("a", 1, 1, poses)
+    pushed.put("a", 0, poses[1:])
+    pushed.put("a", 1, poses)
     pushed.finish()
     assert (pushed.counts("a")["scored"], pushed.counts("a")["skipped"]) == (2, 1)
 
@@ -261,11 +255,11 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
     began, number, latest = time.monotonic(), 0, 0
     while time.monotonic() - began < 6.0:
         for camera in ("a", "b"):
-            pushed.pipeline.intake.frames.put(
+            pushed.pipeline.cameras.frames.put(
                 QueuedFrame(
                     camera=camera,
-                    number=number,
                     connection=0,
+                    rate=RATE,
                     wall0=1e9,
                     slot=number,
                     arrived=time.monotonic(),
@@ -274,7 +268,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
                 )
             )
         number += 1
-        latest = max(latest, pushed.pipeline.intake.frames.size())
+        latest = max(latest, pushed.pipeline.cameras.frames.size())
         time.sleep(0.004)
     pushed.finish()
     for camera in ("a", "b"):
@@ -320,13 +314,13 @@ to = ["env:GUARD"]
         ]
         stages = [SinkDelivery(store.outbox, sink).stage for sink in receiving]
         supervisor = Supervisor()
-        for stage in (*(stage for group, _ in pipeline.way[2:] for stage in group), *stages):
+        for stage in (*(stage for group, _ in pipeline.way[1:] for stage in group), *stages):
             supervisor.start(stage)
         # one event, which is over before it is explained
         scene = one_person(7.0, every_s=20.0, phase_s=18.5, for_s=1.0)
         for slot, poses in scene.by_frame():
-            pipeline.intake.frames.put(frame("door", slot, poses, wall0=1e9))
-            while pipeline.intake.frames.size() > 3:
+            pipeline.cameras.frames.put(frame("door", slot, poses, wall0=1e9))
+            while pipeline.cameras.frames.size() > 3:
                 time.sleep(0.001)
         wait_until(lambda: any(not one.is_open for one in store.events()), 20)
         assert [one.why for one in store.events()] == [None]
@@ -343,7 +337,7 @@ to = ["env:GUARD"]
         assert event.why in text_of(mail.got[0]).replace("\n", " ")
         assert store.events(search=Search(words=event.why)) == [event]
         assert event.why in stepvad("events", "list", "-d", settings.data, "--id", event.id).out
-        for group, within_s in (*pipeline.way[2:], (stages, 5.0)):
+        for group, within_s in (*pipeline.way[1:], (stages, 5.0)):
             assert supervisor.stop(group, within_s) == []
         assert [text_of(one) for one in mail.got] == [text_of(mail.got[0])]
         store.close()

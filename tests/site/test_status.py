@@ -12,11 +12,9 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.poses import Pose
+from stepvad.site import cameras as cameras_module
 from stepvad.site.app import Site
-from stepvad.site.intake import pose_workers as poseworkers
-from stepvad.site.intake.camera_states import CameraStates
-from stepvad.site.intake.child_messages import StatusMessage
-from stepvad.site.intake.frame_queues import FrameQueues, Lost
+from stepvad.site.frames import CameraStates, FrameQueues, Lost
 from stepvad.site.settings.file import load
 from stepvad.site.status import BUCKETS_S, HOUR_S, CameraView, LiveStatus
 from tests.site.sites import video_camera, write_networks, write_site
@@ -290,50 +288,25 @@ def seen(live: LiveStatus) -> dict[str, tuple[str, str]]:
     return {view.name: (view.state, view.reason) for view in live.snapshot().cameras}
 
 
-ONLINE = StatusMessage("online", "4 x 4 pixels")
-GONE = StatusMessage("offline", "no answer")
-
-
 def test_a_camera_that_goes_ends_what_went_on_and_counts_when_it_is_back(
     live: LiveStatus, frames: FrameQueues
 ) -> None:
     states, broker = CameraStates(live, frames), Broker()
     states.listeners.append(broker)
-    for message in (ONLINE, GONE, ONLINE):
-        states.report("gate", message)
+    states.report("gate", "online", "4 x 4 pixels")
+    states.report("gate", "offline", "no answer")
+    states.report("gate", "online", "4 x 4 pixels")
     assert [(camera, type(item)) for camera, item in frames.next(0)] == [("gate", Lost)]
     assert seen(live)["gate"] == ("online", "")
     assert live.snapshot().cameras[0].counts["reconnects"] == 1
     assert broker.heard == [("gate", "online"), ("gate", "offline"), ("gate", "online")]
 
 
-def test_nothing_follows_a_failure_that_is_over(live: LiveStatus, frames: FrameQueues) -> None:
-    states = CameraStates(live, frames)
-    states.report("gate", StatusMessage("failed", "no such file", over=True))
-    states.report("gate", ONLINE)
-    assert seen(live)["gate"] == ("failed", "no such file")
-
-
-def test_cameras_with_pictures_fail_only_while_no_worker_has_networks(
-    live: LiveStatus, frames: FrameQueues
-) -> None:
-    states = CameraStates(live, frames, workers=2)
-    states.need_poses(["gate"])
-    states.report("gate", ONLINE)
-    states.report("door", ONLINE)
-    states.refuse(0, "no network")
-    assert seen(live)["gate"][0] == "online"
-    states.refuse(1, "no network")
-    assert seen(live) == {"gate": ("failed", "no network"), "door": ("online", "")}
-    states.ready(1)
-    assert seen(live)["gate"] == ("online", "")
-
-
 @pytest.mark.slow
 def test_networks_that_come_late_are_found_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poseworkers, "LONGEST_REFUSAL_S", 1.0)
+    monkeypatch.setattr(cameras_module, "LONGEST_REFUSAL_S", 1.0)
     networks = write_networks(tmp_path)
     settings = write_site(tmp_path, video_camera("left", tmp_path), networks)
     hidden = tmp_path / "movenet_tiny.onnx"

@@ -18,6 +18,7 @@ from stepvad.video.camera import Camera, StateChange
 from stepvad.video.extract import ExtractionOptions, Parts, extract_file
 from stepvad.video.source import (
     Frame,
+    Picture,
     PictureFolder,
     VideoFile,
     at_rate,
@@ -93,6 +94,15 @@ def test_colours_are_red_green_blue(tmp_path: Path) -> None:
         container.mux(stream.encode())
     (frame,) = VideoFile(path)
     assert frame.image[16, 16].tolist() == [200, 0, 0]
+    assert frame.picture.luma().shape == (32, 32)
+    assert 40 < frame.picture.luma()[16, 16] < 80
+
+
+def test_brightness_is_read_where_the_decoder_wrote_it(tmp_path: Path) -> None:
+    for frame in VideoFile(write_video(tmp_path / "a.mkv", codec="libx264")):
+        luma = frame.picture.luma()
+        assert not luma.flags.owndata
+        assert np.abs(luma.mean() - (16 + frame.image.mean() * 219 / 255)) < 3
 
 
 @pytest.mark.parametrize("degrees", [90, 180, -90])
@@ -110,7 +120,8 @@ def test_a_video_on_its_side_is_turned_upright(tmp_path: Path, degrees: int) -> 
         container.mux(stream.encode())
     (frame,) = VideoFile(path)
     upright = np.rot90(image, degrees // 90)
-    assert frame.image.shape == upright.shape
+    assert frame.image.shape == frame.picture.shape == upright.shape
+    assert np.abs(frame.picture.luma().astype(int) - upright[..., 0]).mean() < 20
     assert np.abs(frame.image.astype(int) - upright).mean() < 8
 
 
@@ -313,7 +324,8 @@ def test_a_change_in_a_folder_changes_its_fingerprint(tmp_path: Path) -> None:
 
 
 def frame(number: int, pts: float | None, *, wall: float = 0.0, epoch: int = 0) -> Frame:
-    return Frame("door", number, pts, wall, np.zeros((1, 1, 3), np.uint8), epoch)
+    dot = av.VideoFrame.from_ndarray(np.zeros((1, 1, 3), np.uint8))
+    return Frame("door", number, pts, wall, Picture(dot), epoch)
 
 
 def times(fps: float, n: int) -> list[Frame]:

@@ -49,7 +49,6 @@ class CameraProfile:
     model_sha256: str
     zones: Mapping[str, Sequence[tuple[float, float]]]
     """Corners as fractions of the image."""
-    min_confidence: float = 0.25
     went_down: bool = False
     """True if people who go down fast and are not seen again raise an event."""
     hours: WatchHours | None = None

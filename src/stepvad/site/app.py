@@ -19,8 +19,8 @@ from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
 from stepvad.site import sinks
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
+from stepvad.site.frames import CameraListener
 from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
-from stepvad.site.intake.camera_states import CameraListener
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.load import LoadListener
 from stepvad.site.marks import mark_stored
@@ -168,7 +168,7 @@ class Site:
         before, self.settings = self.settings, settings
         if self.learner is not None:
             self.learner.settings = settings
-        left = self.pipeline.use(settings, changes.reopen, self._supervisor)
+        left = self.pipeline.use(settings, changes.reopen)
         return left or self._replace_sinks(
             sinks.sections(before.sinks), sinks.sections(settings.sinks)
         )
@@ -184,7 +184,7 @@ class Site:
         for one in ended:
             self._deliveries.remove(one)
             self.status.forget_sink(one.name)
-            self.pipeline.intake.states.forget(one.sink)
+            self.pipeline.cameras.states.forget(one.sink)
             self._load_listeners.pop(one.name, None)
             self._troubles.forget(one.sink)
         former = {one.name: one.sink for one in ended}
@@ -205,7 +205,7 @@ class Site:
     def _connect(self, sink: Sink) -> SinkDelivery:
         """Have a sink hear of cameras and send marks, and deliver to it once its stage runs."""
         if isinstance(sink, CameraListener):
-            self.pipeline.intake.states.listen(sink)
+            self.pipeline.cameras.states.listen(sink)
         if isinstance(sink, LoadListener):
             self._load_listeners[sink.name] = sink
         if isinstance(sink, TroubleListener):

@@ -22,8 +22,8 @@ CALM_S, LONGEST_CALM_S = 30.0, 600.0
 """Calm time before a rate is raised again, and the longest after raising it in vain."""
 LEAST_RATE = 2.0
 """Frames a second below which a camera is not watched: most falls are missed."""
-HANGS = "the pose process hangs and is being replaced"
-REMEDY = "lower its rate, choose smaller networks, or give more workers and cores"
+HANGS = "the camera process hangs and is being replaced"
+REMEDY = "lower its rate, choose smaller networks, or give more processes and cores"
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class Load:
     left_out: float = 0.0
     """Share of the frames of the last 10 s that were left out."""
     hangs: bool = False
-    """True if the machine is not too slow: the pose process hangs."""
+    """True if the machine is not too slow: its camera process hangs."""
     divisor: int = 1
     """Every so many frames that are asked for one is used."""
     rate: InitVar[float] = 0.0

@@ -1,24 +1,24 @@
-"""The pipeline from a camera's socket to the stored event: all stages and queues.
+"""The way of a frame, from a camera to the stored event: all stages and queues.
 
-    camera ──► capture process ──► Capture ──► FrameQueues ◄──► PoseWorker ◄──► pose process
-    (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
-    file of poses ──► Player ──────────────────────┤
-                                                   ▼
-                       ┌──────────────────── SiteScorer
-                       │                           │
-                       │    background ──────► ChangeQueue ──► EventWriter ──► Store
-                       │        ▲        words                      │            │
-                       ▼        │                                   │            ▼
-                       TaskQueue ◄──────────────────────────────────┘      SinkDelivery
-                   (recordings, explanations)                              (to sinks)
+    cameras ──► camera process ──► CameraProcess ──► FrameQueues
+                (decodes, finds     (a stage)             │
+                and tracks people)                        │
+    file of poses ──► Player ─────────────────────────────┤
+                                                          ▼
+                       ┌─────────────────────────── SiteScorer
+                       │                                  │
+                       │    background ────────────► ChangeQueue ──► EventWriter ──► Store
+                       │        ▲        words                            │            │
+                       ▼        │                                         │            ▼
+                       TaskQueue ◄────────────────────────────────────────┘      SinkDelivery
+                   (recordings, explanations)                                    (to sinks)
 
-Images do not take this way: the capture process writes them into shared memory, the queues hold
-their buffers, and the pose process reads them there (`site/intake/frame_buffers.py`).
+Pixels never leave the camera process (`site/camera_process.py`); people with track ids do.
 
 Each stage is a thread with a name and a heartbeat (`site/stages.py`); each queue is an
-object shared by its producer and consumer. A capture or pose process that dies or hangs is
-restarted by its stage. If a stage dies or hangs, the site exits, and
-systemd or Docker restarts it.
+object shared by its producer and consumer. A camera process that dies or hangs is restarted
+by its stage (`site/cameras.py`). If a stage dies or hangs, the site exits, and systemd or
+Docker restarts it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pathlib import Path
 from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
 from stepvad.site import event_writer
+from stepvad.site.cameras import SOURCES_S, Cameras
 from stepvad.site.housekeeping import CameraDrift
-from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Limit, Models
 from stepvad.site.playback import PlayedScene
@@ -51,7 +51,7 @@ from stepvad.stream import Stream
 logger = logging.getLogger(__name__)
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
-"""Stop timeouts of the stages after the intake, in the order of stopping."""
+"""Stop timeouts of the stages after the cameras, in the order of stopping."""
 MOST_RETURNED = 1000
 """Limits on their way to scoring; beyond it the oldest is dropped."""
 
@@ -62,8 +62,8 @@ class Pipeline:
 
     way: tuple[tuple[Sequence[Stage], float], ...]
     """Stages in the order of a frame, with the seconds that they have to stop."""
-    cameras: SiteCameras
-    intake: Intake
+    cameras: Cameras
+    watched: WatchedCameras
     scorer: SiteScorer
     changes: ChangeQueue
     tasks: event_writer.TaskQueue
@@ -80,24 +80,19 @@ class Pipeline:
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the stages, consumers before producers."""
-        for stages, _ in reversed(self.way):
+        for stages, _ in reversed(self.way[1:]):
             for stage in stages:
                 supervisor.start(stage)
+        self.cameras.start(supervisor)
 
-    def use(
-        self, settings: SiteSettings, reopen: Collection[str], supervisor: Supervisor
-    ) -> list[str]:
-        """Watch by other settings; cameras to reopen are closed before and opened after.
-
-        Returns the stages that did not stop in time.
-        """
+    def use(self, settings: SiteSettings, reopen: Collection[str]) -> list[str]:
+        """Watch by other settings; returns why only a restart would apply them, if that is so."""
         # a camera whose model did not load may have one now, which only a restart loads
         left = [f"camera {name}, which has no model" for name in self.unscored]
-        left = left or self.intake.close(reopen, supervisor)
         if not left:
-            self.cameras.use(settings)
+            self.watched.use(settings)
             self.marks.use(settings)
-            self.intake.open(reopen, settings, supervisor)
+            self.cameras.reopen(reopen, settings)
         return left
 
     def stop(self, supervisor: Supervisor) -> list[str]:
@@ -113,21 +108,21 @@ def build_pipeline(
 ) -> Pipeline:
     """Connect all stages of a site; nothing runs yet."""
     # what is wrong with a model is known before any camera is opened
-    cameras = SiteCameras(settings, models, status, store)
+    watched = WatchedCameras(settings, models, status, store)
     # from the cameras to people: registers each camera, with its watcher
-    intake = Intake(settings, status, cameras)
-    watchers = {name: one for name, one in cameras.people.items() if isinstance(one, Watcher)}
+    cameras = Cameras(settings, status, watched)
+    watchers = {name: one for name, one in watched.people.items() if isinstance(one, Watcher)}
     profiles = {name: watcher.profile for name, watcher in watchers.items()}
     # from people to changes of events; changed limits come back to it
     recordings = settings.data / RECORDINGS
     changes, tasks = store.changes, event_writer.TaskQueue()
     limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
-    drifting = cameras.drifting(profiles)
+    drifting = watched.drifting(profiles)
     scorer = SiteScorer(
-        ScoringQueues(intake.frames, changes, tasks, limits),
-        cameras.people,
+        ScoringQueues(cameras.frames, changes, tasks, limits),
+        watched.people,
         status,
-        recorders=cameras.recorders(recordings),
+        recorders=watched.recorders(recordings),
         drift={one.profile.camera: one.add_footage for one in drifting},
     )
     # from changes to the store, explanations in the background, and their words to the store
@@ -137,26 +132,25 @@ def build_pipeline(
     )
     return Pipeline(
         way=(
-            (intake.sources, SOURCES_S),
-            (intake.pose_stages, POSES_S),
+            (cameras.stages, SOURCES_S),
             ([scorer.stage], SCORING_S),
             ([writer.stage], WRITER_S),
             ([event_writer.background_stage(tasks)], BACKGROUND_S),
         ),
         cameras=cameras,
-        intake=intake,
+        watched=watched,
         scorer=scorer,
         changes=changes,
         tasks=tasks,
         marks=MarkFollower(settings, store, models, limits),
         drifting=drifting,
         recordings=recordings,
-        unusable=cameras.unusable,
-        unscored=cameras.unscored,
+        unusable=watched.unusable,
+        unscored=watched.unscored,
     )
 
 
-class SiteCameras:
+class WatchedCameras:
     """The cameras of a site: those that a model scores, and those that wait for a first one."""
 
     def __init__(
@@ -178,7 +172,7 @@ class SiteCameras:
             logger.error("%s", self.unusable)
 
     def check_scene(self, camera: CameraSettings, scene: PlayedScene) -> None:
-        """Raise if the model cannot score the poses of a scene; the intake asks."""
+        """Raise if the model cannot score the poses of a scene."""
         if camera.name in self._learning:
             return
         detector = self._models.load(self._settings.model_of(camera)).detector
@@ -188,10 +182,8 @@ class SiteCameras:
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Follow the people of a camera, with its model if it has one, before its first frame."""
         skeleton = COCO17 if scene is None else scene.clip.skeleton
-        min_confidence = self._settings.pose.min_confidence
         if camera.name in self._learning:
-            people = CameraPeople(camera.name, camera.rate, min_confidence, skeleton)
-            self.people[camera.name] = people
+            self.people[camera.name] = CameraPeople(camera.name, camera.rate, skeleton)
             self._show_learning(camera)
             return
         model = self._models.load(self._settings.model_of(camera))
@@ -208,7 +200,6 @@ class SiteCameras:
             model_id=model.name,
             model_sha256=model.sha256,
             zones=camera.zones,
-            min_confidence=min_confidence,
         )
         epochs = partial(self._store.next_epoch, camera.name)
         watcher = Watcher(limit.applied_to(profile), epochs, skeleton)
@@ -217,9 +208,8 @@ class SiteCameras:
         self.people[camera.name] = watcher
 
     def use(self, settings: SiteSettings) -> None:
-        """Take the rates for the next connections; limits, zones and hours take another way."""
+        """Show what changed of cameras without a model; the others' limits take another way."""
         for camera in settings.cameras:
-            self.people[camera.name].next_rate = camera.rate
             if camera.name in self._learning:
                 self._show_learning(camera)
 

@@ -16,9 +16,7 @@ from stepvad.errors import DataError
 from stepvad.formats import read_clip
 from stepvad.poses import Clip, Pose
 from stepvad.site import demo
-from stepvad.site.intake.camera_states import CameraStates
-from stepvad.site.intake.child_messages import StatusMessage
-from stepvad.site.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.site.frames import CameraStates, FrameQueues, QueuedFrame
 from stepvad.site.settings.sections import CameraSettings
 from stepvad.site.stages import Heartbeat
 from stepvad.site.status import LiveStatus
@@ -87,17 +85,17 @@ class Player:
     def run(self) -> None:
         """Play the scene until it ends or is stopped."""
         camera, (width, height) = self.camera, self._scene.size
-        self._states.report(camera.name, StatusMessage("online", f"{width} x {height} pixels"))
+        self._states.report(camera.name, "online", f"{width} x {height} pixels")
         began, wall0 = time.monotonic(), time.time()
-        for number, (slot, poses) in enumerate(self._slots()):
+        for slot, poses in self._slots():
             due = began + slot / camera.rate
             if self._waited_in_vain(due):
                 return
             self._frames.put(
                 QueuedFrame(
                     camera=camera.name,
-                    number=number,
                     connection=0,
+                    rate=camera.rate,
                     wall0=wall0,
                     slot=slot,
                     arrived=max(due, time.monotonic()),
@@ -105,7 +103,7 @@ class Player:
                     poses=poses,
                 )
             )
-        self._states.report(camera.name, StatusMessage("offline", "the file is over", over=True))
+        self._states.report(camera.name, "offline", "the file is over", is_over=True)
 
     def _waited_in_vain(self, due: float) -> bool:
         """Wait until a monotonic time; return whether the player was stopped first."""

@@ -2,7 +2,7 @@
 
 The thread that starts a child must outlive it: the system kills the child when that thread exits.
 A child replies in bytes that the site decodes and validates; only the site, which is trusted, sends
-a pickle, once, when a child starts.
+pickles.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from stepvad.retries import Backoff
 from stepvad.site.stages import PAUSED_S, Form, Heartbeat, set_up
 
 logger = logging.getLogger(__name__)
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of the protocol between a site and its children."""
 OTHER_VERSION = 75
 """Exit code of a child with another protocol version: the package was upgraded under the site."""
@@ -48,8 +48,6 @@ STEADY_S = 60.0
 """A child that ran for longer resets the back-off."""
 STOP_S = 3.0
 PR_SET_PDEATHSIG = 1
-WITH_FDS = b"F"
-"""File descriptors travel with at least one byte."""
 GONE = (EOFError, OSError, pickle.UnpicklingError)
 """Exceptions raised by the pipe of a process that was killed."""
 
@@ -120,7 +118,7 @@ class ChildProcess:
                 if now - self._alive_at > self._limit_s:
                     raise HungError(f"silent for {self._limit_s:g} s")
                 return None
-            message = self.body()
+            message = self.pipe.recv_bytes(MOST_BYTES)
             self._alive_at, self._limit_s = time.monotonic(), SILENT_S
             if message:  # an empty one is a keep-alive
                 return message
@@ -129,18 +127,6 @@ class ChildProcess:
     def silent_s(self) -> float:
         """Seconds since its last message or keep-alive."""
         return time.monotonic() - self._alive_at
-
-    def body(self) -> bytes:
-        """The message that follows immediately, such as the people after their header."""
-        return self.pipe.recv_bytes(MOST_BYTES)
-
-    def send(self, *messages: bytes, fds: Sequence[int] = ()) -> None:
-        """Send messages, then file descriptors if there are any."""
-        for message in messages:
-            self.pipe.send_bytes(message)
-        if fds:
-            with _as_socket(self.pipe) as line:
-                socket.send_fds(line, [WITH_FDS], fds)
 
     def kill(self) -> None:
         """Kill it without notice, and wait until it has ended."""
@@ -195,11 +181,6 @@ class SupervisedProcess:
         """Stop the child soon."""
         self._stopping.set()
 
-    def begin_again(self, *args: Any) -> None:
-        """Take other arguments for the next `run`; the one before must be over."""
-        self._args = args
-        self._stopping.clear()
-
     def run(self) -> None:
         """Keep a child running until stopped or until no more work follows."""
         while not self._stopping.is_set():
@@ -246,69 +227,31 @@ class ChildPipe:
     def __init__(self, pipe: Connection[Any, Any]) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
+        self.beat: Callable[[], bytes] = bytes
+        """What a keep-alive says; at first nothing."""
 
     def say_alive(self) -> None:
-        """Start sending keep-alives until the pipe closes; then exit."""
+        """Start sending keep-alives."""
 
         def run() -> None:
             while True:
-                try:
-                    self.send(b"")
-                except OSError:
-                    os._exit(0)
+                self.send(self.beat())
                 time.sleep(ALIVE_S)
 
         threading.Thread(target=run, name="alive", daemon=True).start()
 
     def send(self, *messages: bytes | memoryview) -> None:
-        """Send messages with nothing in between."""
+        """Send messages with nothing in between; this process ends if the site is gone."""
         with self._lock:
-            for message in messages:
-                self._pipe.send_bytes(message)
+            try:
+                for message in messages:
+                    self._pipe.send_bytes(message)
+            except OSError:
+                os._exit(0)
 
-    def receive(self) -> bytes:
-        """The next message from the site."""
-        return self._pipe.recv_bytes()
-
-    def receive_fds(self, n: int) -> list[int]:
-        """The file descriptors that follow a message."""
-        if n == 0:
-            return []
-        with _as_socket(self._pipe) as line:
-            # all of them or none: handles that came anyway must not stay open
-            _, fds, _, _ = socket.recv_fds(line, len(WITH_FDS), n)
-        if len(fds) == n:
-            return fds
-        for fd in fds:
-            os.close(fd)
-        raise EOFError(f"expected {n} file descriptors, got {len(fds)}")
-
-    def listen(self, handle: Callable[[bytes], None]) -> None:
-        """Handle the site's messages in a thread; exit this process when the pipe closes."""
-
-        def run() -> None:
-            while True:
-                try:
-                    message = self.receive()
-                except GONE:
-                    os._exit(0)
-                try:
-                    handle(message)
-                except Exception:
-                    logger.exception("a message of the site could not be used")
-                    os._exit(1)
-
-        threading.Thread(target=run, name="listen", daemon=True).start()
-
-
-@contextmanager
-def _as_socket(pipe: Connection[Any, Any]) -> Iterator[socket.socket]:
-    """The socket of a pipe, which stays open."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=pipe.fileno())
-    try:
-        yield line
-    finally:
-        line.detach()
+    def receive(self) -> Any:
+        """The next message from the site, which is trusted."""
+        return self._pipe.recv()
 
 
 def die_with_parent() -> None:

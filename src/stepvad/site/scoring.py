@@ -23,10 +23,9 @@ from stepvad.events.camera import (
 from stepvad.events.drift import BLOCK_EVERY_S
 from stepvad.events.record import EndedBy, Record
 from stepvad.model.scoring import WindowScores
-from stepvad.people import People
 from stepvad.poses import Clip, Pose
 from stepvad.site import event_writer
-from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
+from stepvad.site.frames import FrameQueues, Lost, QueuedFrame
 from stepvad.site.models import Limit
 from stepvad.site.recorder import Recorder
 from stepvad.site.stages import FailureLog, Loop
@@ -34,7 +33,6 @@ from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue, EventPoses, PendingChange
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
-from stepvad.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 
@@ -48,23 +46,18 @@ WAIT_S = 0.2
 
 
 class CameraPeople:
-    """Tracks the people of one camera; the tracker starts fresh with every connection."""
+    """The people of one camera, connection by connection."""
 
-    def __init__(
-        self, camera: str, rate: float, min_confidence: float, skeleton: Skeleton = COCO17
-    ) -> None:
+    def __init__(self, camera: str, rate: float, skeleton: Skeleton = COCO17) -> None:
         self.camera, self.skeleton = camera, skeleton
-        self.next_rate = self._rate = rate
-        """Slots per second from the next connection on, and in this one."""
-        self._min_confidence = min_confidence
+        self._rate = rate
+        """Slots per second in this connection."""
         self._wall0 = 0.0
-        self._tracker = Tracker()
 
-    def start_connection(self, wall0: float) -> None:
-        """Start a connection; its slot 0 is at wall-clock time `wall0`."""
-        self._rate = self.next_rate
+    def start_connection(self, wall0: float, rate: float | None = None) -> None:
+        """Start a connection, perhaps at another rate; its slot 0 is at wall-clock time `wall0`."""
+        self._rate = rate or self._rate
         self.follow_clock(wall0)
-        self._tracker.reset()
 
     def follow_clock(self, wall0: float) -> None:
         """Count from now on from another time of slot 0."""
@@ -73,12 +66,6 @@ class CameraPeople:
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot."""
         return self._wall0 + slot / self._rate
-
-    def follow(self, people: People, slot: int) -> list[Pose]:
-        """Track the people of the image of a time slot with sufficient confidence."""
-        # people that are sure enough, (n,), then who is who
-        certain = people.certain(self._min_confidence)
-        return self._tracker.update(people.select(certain), time_s=slot / self._rate)
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""
@@ -89,7 +76,7 @@ class CameraPeople:
 
 
 class Watcher(CameraPeople):
-    """Tracks the people of one camera, builds their windows and holds its events.
+    """Builds the windows of the people of one camera, and holds its events.
 
     The `Stream` starts fresh with every connection too, so nothing spans two of them.
     """
@@ -97,7 +84,7 @@ class Watcher(CameraPeople):
     def __init__(
         self, profile: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
     ) -> None:
-        super().__init__(profile.camera, profile.rate, profile.min_confidence, skeleton)
+        super().__init__(profile.camera, profile.rate, skeleton)
         self.events = CameraEvents(profile, next_epoch, skeleton)
         self.stream = self._new_stream()
         self._slots: deque[int] = deque()
@@ -110,11 +97,11 @@ class Watcher(CameraPeople):
         """The rules and the model that the camera is watched by at present."""
         return self.events.profile
 
-    def start_connection(self, wall0: float) -> None:
-        """Start a connection; its slot 0 is at wall-clock time `wall0`."""
-        self.events.profile = replace(self.profile, rate=self.next_rate)
+    def start_connection(self, wall0: float, rate: float | None = None) -> None:
+        """Start a connection, perhaps at another rate; its slot 0 is at wall-clock time `wall0`."""
+        self.events.profile = replace(self.profile, rate=rate or self.profile.rate)
         self.events.start_connection(wall0)
-        super().start_connection(wall0)
+        super().start_connection(wall0, rate)
         self.stream = self._new_stream()
         self._slots.clear()
 
@@ -259,16 +246,13 @@ class SiteScorer:
             # a new connection: nothing spans two of them
             if self._connections[camera] != frame.connection:
                 self._end_connection(people, "camera lost")
-                people.start_connection(frame.wall0)
+                people.start_connection(frame.wall0, frame.rate)
                 if camera in self._recorders:
-                    self._recorders[camera].rate = people.next_rate
+                    self._recorders[camera].rate = frame.rate
                 self._connections[camera] = frame.connection
             people.follow_clock(frame.wall0)
-            if frame.people is not None:
-                return people.follow(frame.people, frame.slot)
-            given = frame.poses or ()
-            sound = people.sound(given)
-            if len(sound) < len(given):
+            sound = people.sound(frame.poses)
+            if len(sound) < len(frame.poses):
                 self._status.count(camera, "skipped")
             return sound
         except Exception as error:

@@ -1,12 +1,9 @@
-"""Times of frames: slots of a connection, the pace of a played file, and the order of frames."""
+"""Times of frames: slots of a connection, and the pace of a played file."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Generic, TypeVar
-
-T = TypeVar("T")
 
 JUMP_S = 5.0
 """How far stream time may run ahead of the clock before it counts as a reset."""
@@ -14,8 +11,6 @@ BACK_S = 1.0
 """How far it may step back, as with reordered frames, before it counts as a reset."""
 ANCHOR_S = 2.5
 """Stream time in which one frame is taken to arrive without delay."""
-DEPTH = 5
-"""Frames held back to wait for a late one."""
 
 
 class TimeSlots:
@@ -104,44 +99,3 @@ class PlayPace:
             self._offset += self._latest + self._step_s - pts
         self._latest = pts
         return self._offset + pts
-
-
-class TimeOrder(Generic[T]):
-    """Reorders numbered items by number and removes duplicates.
-
-    An early item is held until its predecessors arrive or more than `depth` items are held.
-    """
-
-    def __init__(self, depth: int = DEPTH) -> None:
-        self.dropped = 0
-        """Number of duplicate or late items."""
-        self._depth = depth
-        self._next: int | None = None
-        self._held: dict[int, T] = {}
-
-    def push(self, number: int, item: T) -> list[T]:
-        """Add an item; return the items that are now in order."""
-        if self._next is None:
-            self._next = number
-        if number < self._next or number in self._held:
-            self.dropped += 1
-            return []
-        self._held[number] = item
-        released = self._consecutive()
-        if len(self._held) > self._depth:
-            self._next = min(self._held)
-            released += self._consecutive()
-        return released
-
-    def flush(self) -> list[T]:
-        """Return all held items in order and reset."""
-        left = [self._held[number] for number in sorted(self._held)]
-        self._held, self._next = {}, None
-        return left
-
-    def _consecutive(self) -> list[T]:
-        released = []
-        while self._next in self._held:
-            released.append(self._held.pop(self._next))
-            self._next += 1
-        return released

@@ -18,7 +18,7 @@ from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.executors import usable_cores
 from stepvad.people import Boxes, People
 from stepvad.poses import Pose
-from stepvad.site.intake.child_messages import ImageSide
+from stepvad.site.camera_process import ImageSide
 from stepvad.site.playback import open_scene
 from stepvad.site.processes import GONE, ChildPipe, ChildProcess, HungError
 from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings

@@ -254,10 +254,11 @@ class Camera:
             # measured before decoding: FFmpeg returns its last packet after the read timed out.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
-                for pts, image in decoder.pictures(packet.decode):
+                for picture in decoder.pictures(packet.decode):
                     latest, self._skipped_before = time.monotonic(), self._counts.skipped
-                    number = self._counts.decoded - 1
-                    self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))
+                    number, now = self._counts.decoded - 1, time.time()
+                    frame = Frame(self.name, number, picture.pts, now, picture, self._epoch)
+                    self._keep(frame)
             if self._stopped.is_set():
                 return "stopped"
             if silent_s >= self._limit_s():
@@ -268,7 +269,8 @@ class Camera:
     def _keep(self, frame: Frame) -> None:
         """Buffer a frame; drop the oldest one if the buffer is full."""
         # the first frame makes a connection an online one
-        self._report("online", f"{frame.image.shape[1]} x {frame.image.shape[0]} pixels")
+        height, width, _ = frame.picture.shape
+        self._report("online", f"{width} x {height} pixels")
         with self._changed:
             if len(self._frames) >= self._buffer:
                 self._frames.popleft()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,11 @@ Image = NDArray[np.uint8]
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
 MAX_PIXELS = 8192 * 4320
 """Pixels of the largest frame: 8K, 100 MB decoded; larger ones are rejected before allocation."""
+WITH_LUMA = {
+    *("yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p"),
+    *("nv12", "nv21", "gray"),
+}
+"""Formats whose first plane is brightness, a byte a pixel; nearly all cameras send one of them."""
 BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 """FFmpeg's option for `MAX_PIXELS`, for both probing and decoding."""
 FILE_TIMEOUT_S = 30.0
@@ -82,17 +87,21 @@ class Frame:
     `number` counts the decoded frames of the source from 0; `pts` is the time in the stream. The
     time of decoding is `wall` on the wall clock, for timestamps, and `arrived` on the monotonic
     clock, for ages, since the wall clock may jump. All times are in seconds. `epoch` counts from 0
-    how often the source was opened; there is a gap between any two epochs. `image` is RGB,
-    `(H, W, 3)`.
+    how often the source was opened; there is a gap between any two epochs.
     """
 
     camera: str
     number: int
     pts: float | None
     wall: float
-    image: Image
+    picture: Picture
     epoch: int
     arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def image(self) -> Image:
+        """The image in RGB, `(H, W, 3)`, converted at the first call."""
+        return self.picture.rgb()
 
     @property
     def age_s(self) -> float:
@@ -148,9 +157,9 @@ class VideoFile:
             stream.thread_type = "AUTO"
             # a packet completes any number of frames, and what does not decode leaves a gap
             for packet in _packets(container, stream, counts):
-                for pts, image in decoder.pictures(packet.decode):
+                for picture in decoder.pictures(packet.decode):
                     number = counts.decoded - 1
-                    yield Frame(self.camera, number, pts, time.time(), image, epoch)
+                    yield Frame(self.camera, number, picture.pts, time.time(), picture, epoch)
         if counts.decoded == 0:
             raise DataError(
                 f"{self.path}: expected at least one frame, got none and {counts.skipped} errors: "
@@ -201,9 +210,9 @@ class PictureFolder:
         for number, file in enumerate(self._files[first:], first):
             # the number is that of the file, whether or not those before it decoded
             decoded = counts.decoded
-            for _, image in decoder.pictures(partial(_decode_picture, file)):
+            for picture in decoder.pictures(partial(_decode_picture, file)):
                 pts = number / (self.fps or PICTURE_RATE)
-                yield Frame(self.camera, number, pts, time.time(), image, epoch)
+                yield Frame(self.camera, number, pts, time.time(), picture, epoch)
             if counts.decoded == decoded:
                 logger.warning("%s: expected a picture, got a file %s", file, UNDECODED)
         if counts.skipped and not counts.decoded:
@@ -245,15 +254,43 @@ class DecodeStats:
     resolution_changes: int = 0
 
 
-class Picture(NamedTuple):
-    """A decoded image and its time in the stream."""
+class Picture:
+    """A decoded image, upright, converted only when somebody asks: most frames never are."""
 
-    pts: float | None
-    image: Image
+    def __init__(self, frame: Any) -> None:
+        """`frame` is PyAV's."""
+        self._frame = frame
+        # phones store pictures sideways, with a rotation in quarter turns
+        self._quarters = round(getattr(frame, "rotation", 0) / 90) % 4
+        self._rgb: Image | None = None
+        sides = (frame.height, frame.width)
+        self.shape = (*(sides[::-1] if self._quarters % 2 else sides), 3)
+        """Of the image in RGB, `(H, W, 3)`."""
+        self.pts = None if frame.time is None else float(frame.time)
+
+    def luma(self) -> Image:
+        """Brightness `(H, W)`, without a copy where the stream has a plane of it."""
+        frame = self._frame
+        if frame.format.name not in WITH_LUMA:
+            frame = frame.reformat(format="gray")
+        # rows of the first plane, (rows, bytes a row), which may be longer than the image is wide
+        plane = np.frombuffer(frame.planes[0], np.uint8).reshape(-1, frame.planes[0].line_size)
+        return np.rot90(plane[: frame.height, : frame.width], self._quarters)
+
+    def rgb(self) -> Image:
+        """The image in RGB, `(H, W, 3)`."""
+        if self._rgb is None:
+            try:
+                image = self._frame.to_ndarray(format="rgb24")
+            except decoding_errors() as error:
+                name = self._frame.format.name
+                raise DataError(f"expected a picture, got one of {name}: {error}") from None
+            self._rgb = np.ascontiguousarray(np.rot90(image, self._quarters))
+        return self._rgb
 
 
 class Decoder:
-    """Decodes packets to images and counts errors."""
+    """Decodes packets to pictures and counts errors."""
 
     def __init__(self, counts: DecodeStats) -> None:
         self._counts = counts
@@ -261,7 +298,7 @@ class Decoder:
         self._errors = decoding_errors()
 
     def pictures(self, decode: Callable[[], list[Any]]) -> Iterator[Picture]:
-        """Yield the images that `decode` completes, of a packet or a file; none if it is broken."""
+        """Yield the pictures that `decode` completes, of a packet or a file; none if broken."""
         try:
             frames = decode()
         except EOFError:
@@ -270,26 +307,12 @@ class Decoder:
             self._counts.skipped += 1
             return
         for frame in frames:
-            picture = self._picture(frame)
-            if picture is None:
+            if frame.is_corrupt or frame.width * frame.height > MAX_PIXELS:
                 self._counts.skipped += 1
             else:
-                self._count(picture.image.shape)
+                picture = Picture(frame)
+                self._count(picture.shape)
                 yield picture
-
-    def _picture(self, frame: Any) -> Picture | None:
-        """The image of a frame, rotated upright; None if it is damaged or too large."""
-        if frame.is_corrupt or frame.width * frame.height > MAX_PIXELS:
-            return None
-        try:
-            image = frame.to_ndarray(format="rgb24")
-        except self._errors:
-            return None
-        # phones store pictures sideways, with a rotation in quarter turns
-        quarters = round(getattr(frame, "rotation", 0) / 90) % 4
-        if quarters:
-            image = np.ascontiguousarray(np.rot90(image, quarters))
-        return Picture(None if frame.time is None else float(frame.time), image)
 
     def _count(self, shape: tuple[int, ...]) -> None:
         self._counts.decoded += 1

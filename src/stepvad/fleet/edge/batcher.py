@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from stepvad.events.camera import MOST_PEOPLE
 from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.poses import Pose
-from stepvad.site.intake.frame_queues import QueuedFrame
+from stepvad.site.frames import QueuedFrame
 from stepvad.skeletons import Skeleton
-from stepvad.tracker import Tracker
 
 CROWD = 1000
 """A batch is sent once it holds this many people, to keep messages small."""
@@ -42,7 +41,6 @@ class StreamInfo:
     """Most frames in a message."""
     wait_s: float = 0.2
     """Longest time a frame is held to fill a batch."""
-    min_confidence: float = 0.25
 
 
 class FrameBatcher:
@@ -51,7 +49,6 @@ class FrameBatcher:
     def __init__(self, label: StreamInfo, next_epoch: Callable[[], int]) -> None:
         self.label = label
         self._next_epoch = next_epoch
-        self._tracker = Tracker()
         self._connection: int | None = None
         self._epoch, self._wall0, self._seq = 0, 0.0, 0
         self._secret = ""
@@ -106,19 +103,14 @@ class FrameBatcher:
         return self._wall0 + slot / self.label.rate
 
     def _poses(self, frame: QueuedFrame) -> list[Pose]:
-        """Poses of a frame with their track ids."""
-        if frame.people is not None:
-            certain = frame.people.certain(self.label.min_confidence)
-            time_s = frame.slot / self.label.rate
-            return self._tracker.update(frame.people.select(certain), time_s=time_s)
-        found = [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
+        """Poses of a frame with the joints that are expected."""
+        found = [p for p in frame.poses if len(p.keypoints) == self.label.skeleton.V]
         return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
     def _begin(self, frame: QueuedFrame) -> None:
         self._epoch, self._secret = self._next_epoch(), secrets.token_hex(8)
         self._connection, self._wall0, self._seq = frame.connection, frame.wall0, 0
         self._size = frame.size
-        self._tracker.reset()
 
     def _encoded(
         self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None

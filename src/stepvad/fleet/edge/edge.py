@@ -16,8 +16,8 @@ from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
-from stepvad.site.intake.frame_queues import FrameQueues, Lost, QueuedFrame
-from stepvad.site.intake.intake import POSES_S, SOURCES_S, Intake
+from stepvad.site.cameras import SOURCES_S, Cameras
+from stepvad.site.frames import FrameQueues, Lost, QueuedFrame
 from stepvad.site.playback import PlayedScene
 from stepvad.site.settings.sections import TOKEN
 from stepvad.site.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
@@ -52,7 +52,7 @@ class Edge:
         """Provides unused connection epochs."""
         self.batchers: dict[str, FrameBatcher] = {}
         self.supervisor = supervisor or Supervisor()
-        self.intake = Intake(settings, self.status, self)
+        self.cameras = Cameras(settings, self.status, self)
         names = [camera.name for camera in settings.cameras]
         fleet = settings.fleet
         self.buffer = Buffer(names, round(fleet.buffer_mb * 1e6), again_s=fleet.again_s)
@@ -72,12 +72,13 @@ class Edge:
         fleet, subjects = self.settings.fleet, self.settings.fleet.bus.subjects
         directory = EdgeDirectory(self.settings.name, fleet.tenant, subjects)
         publisher = Publisher(bus_thread, self.buffer, self.batchers, directory, subjects)
-        packing = Packing(self.intake.frames, self.batchers, self.buffer, self.status)
+        packing = Packing(self.cameras.frames, self.batchers, self.buffer, self.status)
         page = None if open_page is None else open_page(self)
         try:
             inner: list[Stage] = [publisher, packing, *([page] if page else [])]
-            for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
+            for stage in inner:
                 self.supervisor.start(stage)
+            self.cameras.start(self.supervisor)
             logger.info(
                 "edge %s is sending poses, cameras: %d", self.settings.name, len(self.batchers)
             )
@@ -106,8 +107,7 @@ class Edge:
     def _stop(self, publisher: Publisher, packing: Packing, page: Page | None) -> list[str]:
         """Stop the sources, report every camera as lost and send the last messages."""
         end = self.supervisor.stop
-        left = end(self.intake.sources, SOURCES_S) + end(self.intake.pose_stages, POSES_S)
-        left += end([packing], PACKING_S)
+        left = end(self.cameras.stages, SOURCES_S) + end([packing], PACKING_S)
         unsent = publisher.drain(DRAIN_S)
         if unsent:
             logger.error("%d messages with poses could not be sent", unsent)
@@ -155,7 +155,6 @@ class Edge:
             precision=fleet.precision,
             most=fleet.frames_per_message,
             wait_s=fleet.wait_s,
-            min_confidence=self.settings.pose.min_confidence,
         )
         self.batchers[camera.name] = FrameBatcher(
             label, partial(self.store.next_epoch, camera.name)

@@ -96,17 +96,17 @@ class PoseSettings(Section):
     device: PoseDevice = Field(
         "cpu", description="Processor or accelerator that runs the networks."
     )
-    workers: int = Field(1, ge=1, le=64, description="Processes that run the networks.")
+    processes: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Processes that share the cameras; defaults to one per camera, at most one "
+        "per core, and one on an accelerator.",
+    )
     threads: int = Field(1, ge=1, le=64, description="Threads of each process.")
     min_confidence: float = Field(
         0.25, ge=0, le=1, description="Drop people with a lower mean joint confidence."
     )
-    follow: bool = Field(
-        True,
-        description="Follow people whom the detector loses, such as those who fall, by their "
-        "last pose.",
-    )
-    batch: int = Field(4, ge=1, le=64, description="Frames per batch, from all cameras.")
 
     @field_validator("detector", "pose")
     @classmethod
