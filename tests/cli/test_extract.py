@@ -175,7 +175,7 @@ def test_a_bad_video_does_not_stop_the_others(
         (["a.avi", "--frames", "5"], "--frames: expected A:B with A below B"),
         (["a.avi", "--frames", "9:5"], "--frames: expected A:B with A below B"),
         (["my door=rtsp://u:canary-Zq7@h/a"], "expected files and folders, got the address of a"),
-        (["a.avi", "--detector", "nono"], "nono: expected a file or one of yolox-nano"),
+        (["a.avi", "--detector", "nono"], "nono: expected a file or one of rtmdet-nano"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_work(

@@ -33,11 +33,11 @@ def test_the_list_tells_licence_and_state(cache: Path) -> None:
     listed = {one["name"]: one for one in json.loads(run("--json"))}
     assert {one["licence"] for one in listed.values()} == {"Apache-2.0"}
     assert listed["movenet-lightning"]["state"] == "damaged"
-    assert listed["yolox-nano"]["default"]
+    assert listed["rtmdet-nano"]["default"]
     assert listed["movenet-lightning"]["measured"] == "yes"
     assert listed["yolox-nano"]["measured"] == "another export"
     assert listed["rtmpose-s"]["measured"] == "no"
-    assert "yolox-nano (default)" in run()
+    assert "rtmdet-nano (default)" in run()
 
 
 def test_a_real_network_goes_into_a_bundle_and_out_again(

@@ -78,11 +78,13 @@ def yolox_of_bright(path: Path, cell: int, row: list[float], *, size: int = 64) 
     return path
 
 
-def rtmdet(path: Path, dets: list[list[float]], labels: list[int], *, size: int = 64) -> Path:
-    """A detector that removes double boxes itself."""
+def rtmdet(
+    path: Path, dets: list[list[float]], labels: list[int], *, size: tuple[Any, Any] = (64, 64)
+) -> Path:
+    """A detector that removes double boxes itself; a `size` of names takes any pictures."""
     boxes, numbers = np.array([dets], np.float32), np.array([labels], np.int64)
     arrays: dict[str, NDArray[Any]] = {"dets": boxes, "labels": numbers}
-    return save(path, ["batch", 3, size, size], arrays)
+    return save(path, ["batch", 3, *size], arrays)
 
 
 def movenet(path: Path, joints: NDArray[np.float32], *, size: int = 32) -> Path:

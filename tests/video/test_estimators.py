@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import hashlib
 import runpy
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,14 @@ def test_rtmdet_keeps_certain_people() -> None:
     dets = np.array([[0, 0, 4, 4, 0.9], [0, 0, 5, 5, 0.2], [0, 0, 6, 6, 0.8]], np.float32)
     boxes = decode_rtmdet(dets, np.array([0, 0, 7]), 0.3)
     assert boxes.corners.tolist() == [[0, 0, 4, 4]]
+    assert boxes.scores.tolist() == [1.0]
+
+
+def test_scores_of_rtmdet_count_as_much_as_those_of_yolox() -> None:
+    dets = np.array([[0, 0, 4, 4, 0.3], [9, 9, 13, 13, 0.4]], np.float32)
+    boxes = decode_rtmdet(dets, np.zeros(2, np.int64), 0.3)
+    # of YOLOX a tracker continues tracks from 0.5 and starts them from 0.55
+    np.testing.assert_allclose(boxes.scores, [0.45, 0.55], rtol=1e-6)
 
 
 def test_overlap_by_hand() -> None:
@@ -258,6 +268,24 @@ def test_a_tiny_rtmdet_takes_all_pictures_in_one_call(tmp_path: Path) -> None:
     np.testing.assert_allclose(wide.corners, [[4, 8, 20, 40]])
     np.testing.assert_allclose(high.corners, [[4, 8, 20, 40]])
     assert detector.detect([]) == []
+
+
+@pytest.mark.parametrize(("size", "fed"), [((64, 64), (64, 64)), (("height", "width"), (192, 320))])
+def test_rtmdet_looks_at_pictures_320_wide_without_a_border(
+    tmp_path: Path, size: tuple[object, object], fed: tuple[int, int]
+) -> None:
+    shapes = []
+    network = open_network(graphs.rtmdet(tmp_path / "r.onnx", [[0, 0, 9, 9, 0.9]], [0], size=size))
+
+    def watched(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        shapes.append(inputs[0].shape)
+        return network.graph(inputs)
+
+    (boxes,) = PersonDetector(replace(network, graph=watched)).detect(
+        [np.zeros((360, 640, 3), np.uint8)]
+    )
+    assert shapes == [(1, 3, *fed)]
+    np.testing.assert_allclose(boxes.corners[0, 2:] * fed[1] / 640, 9, rtol=1e-6)
 
 
 def test_what_networks_are_fed() -> None:

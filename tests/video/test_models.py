@@ -65,7 +65,7 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_name_nobody_knows_lists_those_that_are_known() -> None:
-    with pytest.raises(ModelFileError, match=r"expected a file or one of yolox-nano, .*rtmpose-m"):
+    with pytest.raises(ModelFileError, match=r"expected a file or one of rtmdet-nano, .*rtmpose-m"):
         model_file("yolo-nono")
 
 
@@ -144,7 +144,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_the_default_networks_are_one_of_each_role() -> None:
     assert [card.role for card in cards_of([])] == ["detector", "pose"]
-    with pytest.raises(ModelFileError, match="own: expected one of yolox-nano, "):
+    with pytest.raises(ModelFileError, match="own: expected one of rtmdet-nano, "):
         cards_of(["own"])
 
 

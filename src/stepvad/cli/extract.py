@@ -34,9 +34,11 @@ class NetworkOptions:
     """Networks that detect people and their joints."""
 
     detector: Annotated[str, Option(help="Person detector: a known name or an ONNX file.")] = (
-        "yolox-nano"
+        library.DETECTOR
     )
-    pose: Annotated[str, Option(help="Pose estimator: a known name or an ONNX file.")] = "rtmpose-s"
+    pose: Annotated[str, Option(help="Pose estimator: a known name or an ONNX file.")] = (
+        library.POSE
+    )
     engine: Annotated[
         PoseRuntime,
         Option(

@@ -33,9 +33,13 @@ PERSON = 0
 """COCO's class index of *person*."""
 STRIDES = (8, 16, 32)
 """Pixels between the cells of YOLOX's three grids."""
+DETECTOR_SIZES = {"yolox": (416, 416), "rtmdet": (320, 320)}
+"""Width and height that each detector was trained for, if its graph takes any."""
 RTMDET_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
 RTMDET_STD = np.array([57.375, 57.12, 58.395], np.float32)
 """Normalisation that RTMDet was trained with, in BGR order."""
+RTMDET_LOWER = 0.15
+"""What RTMDet's scores are below YOLOX's where both find as many people."""
 
 SIMCC_SPLIT = 2.0
 """Bins per pixel of a SimCC head."""
@@ -113,7 +117,6 @@ class PersonDetector:
     """Detects people; drops boxes that score below `least_score`."""
 
     network: ImageNetwork
-    size: tuple[int, int] = (416, 416)
     least_score: float = 0.3
     most_overlap: float = 0.45
 
@@ -136,8 +139,9 @@ class PersonDetector:
 
     def _size(self, image: Image) -> tuple[int, int]:
         """Width and height of the network's input: the smallest that holds the image."""
-        size = self.network.size(self.size)
-        return letterbox_size(image, size, max(STRIDES)) if self.network.clean else size
+        size = self.network.size(DETECTOR_SIZES[self.network.kind()])
+        any_size = self.network.clean or self.network.size((0, 0)) == (0, 0)
+        return letterbox_size(image, size, max(STRIDES)) if any_size else size
 
     def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
         """Images as the network's input: BGR, channels first, unless the network is clean."""
@@ -247,9 +251,12 @@ def grid(size: tuple[int, int]) -> tuple[Float32s, Float32s]:
 
 
 def decode_rtmdet(dets: Float32s, labels: AnyArray, least_score: float) -> Boxes:
-    """Select the people among boxes `(N, 5)` (corners and score) with labels `(N,)`."""
+    """Select the people among boxes `(N, 5)` (corners and score) with labels `(N,)`.
+
+    Their scores become those that YOLOX would give, which following and tracking expect.
+    """
     rows = (dets[:, 4] >= least_score) & (labels == PERSON)
-    return Boxes(dets[rows, :4], dets[rows, 4])
+    return Boxes(dets[rows, :4], np.minimum(dets[rows, 4] + RTMDET_LOWER, 1))
 
 
 def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:

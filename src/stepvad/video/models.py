@@ -16,7 +16,7 @@ from typing import Literal
 from stepvad.errors import ModelFileError, os_reason
 from stepvad.files import PUBLIC, replacing
 
-DETECTOR, POSE = "yolox-nano", "rtmpose-s"
+DETECTOR, POSE = "rtmdet-nano", "rtmpose-s"
 """The default networks: small, and published by their authors."""
 YOLOX_COLUMNS = 6
 """Columns of a simplified YOLOX: x, y, w, h, objectness and the class *person*."""
@@ -53,10 +53,20 @@ class ModelCard:
 
 
 _RTMPOSE = "https://download.openmmlab.com/mmpose/v1/projects/rtmposev1/onnx_sdk"
+_RTMDET = "rtmdet_nano_8xb32-100e_coco-obj365-person-05d8511e"
 _RTMPOSE_S = "rtmpose-s_simcc-body7_pt-body7_420e-256x192-acd4a1ef_20230504"
 _RTMPOSE_M = "rtmpose-m_simcc-body7_pt-body7_420e-256x192-e48f03d0_20230504"
 
 CARDS: tuple[ModelCard, ...] = (
+    ModelCard(
+        "rtmdet-nano",
+        f"{_RTMDET}.onnx",
+        "8297e829ccc5590c8e2d32d5a211f322a0585fb7467eec85eb12c9525b0b95d6",
+        "Apache-2.0",
+        f"{_RTMPOSE}/{_RTMDET}.zip",
+        "detector",
+        "another export",
+    ),
     ModelCard(
         "yolox-nano",
         "yolox_nano.onnx",
