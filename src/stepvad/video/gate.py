@@ -39,8 +39,8 @@ STILL_CHANGE, STILL_NOISES = 4.0, 3.0
 """Change of a person's cell that counts, in grey levels and in multiples of its noise."""
 STILL_CELLS, STILL_SHARE = 6, 0.02
 """Number and share of changed cells in a box below which a person has not moved."""
-MARGIN = 1.2
-"""Sides of what is a person's own, relative to those of their box."""
+MARGIN, STILL_MARGIN = 0.2, 0.05
+"""Margins of a box, in its longer sides, in which what moves is theirs, and must not move."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.15, 1.0
 """Time between looks at motion that is nobody's: it doubles with each look."""
@@ -156,7 +156,7 @@ class Gate:
         if now is None:
             return found
         limit = np.maximum(STILL_NOISES * self._noise, STILL_CHANGE)
-        for at, box in enumerate(cells(corners, self._shape, limit.shape)):
+        for at, box in enumerate(cells(corners, self._shape, limit.shape, STILL_MARGIN)):
             if past := self._at(since_s[at]):
                 # cells of the box that changed meanwhile
                 apart = difference(now.small.astype(np.float32), past.small.astype(np.float32))
@@ -210,19 +210,21 @@ def rate(elapsed_s: float, lasting_s: float) -> float:
 def covered(corners: Float32s, shape: tuple[int, ...], small: tuple[int, ...]) -> Mask:
     """Mask `(H, W)` of the cells that belong to any of the people in boxes."""
     mask = np.zeros(small, np.bool_)
-    for left, top, right, bottom in cells(corners, shape, small):
+    for left, top, right, bottom in cells(corners, shape, small, MARGIN):
         mask[top:bottom, left:right] = True
     return mask
 
 
-def cells(corners: Float32s, shape: tuple[int, ...], small: tuple[int, ...]) -> list[list[int]]:
-    """Left, top, right and bottom cell of what belongs to people in boxes in pixels."""
+def cells(
+    corners: Float32s, shape: tuple[int, ...], small: tuple[int, ...], margin: float
+) -> list[list[int]]:
+    """Left, top, right and bottom cell of boxes in pixels, with a margin around them."""
     if not len(corners):
         return []
-    middle, half = (corners[:, :2] + corners[:, 2:]) / 2, (corners[:, 2:] - corners[:, :2]) / 2
+    margins = margin * (corners[:, 2:] - corners[:, :2]).max(axis=1, keepdims=True)
     scale = np.array([small[1] / shape[1], small[0] / shape[0]], np.float32)
-    low = np.floor((middle - MARGIN * half) * scale)
-    high = np.ceil((middle + MARGIN * half) * scale)
+    low = np.floor((corners[:, :2] - margins) * scale)
+    high = np.ceil((corners[:, 2:] + margins) * scale)
     ends = np.array([small[1], small[0]])
     return np.concatenate([low.clip(0, ends), high.clip(0, ends)], axis=1).astype(int).tolist()
 
