@@ -96,10 +96,11 @@ def source(looker: Looker, number: int = 0, **more: Any) -> Source:
     return Source(CameraSource(number=number, name=f"camera-{number}", **facts), looker)
 
 
-def frame(number: int, grey: int = 200, epoch: int = 0) -> Frame:
+def frame(number: int, grey: int = 200, epoch: int = 0, arrived: float | None = None) -> Frame:
     image = np.full((8, 8, 3), grey, np.uint8)
     picture = Picture(av.VideoFrame.from_ndarray(image))
-    return Frame("a", number, number / 10, 100 + number / 10, picture, epoch)
+    at = time.monotonic() if arrived is None else arrived
+    return Frame("a", number, number / 10, 100 + number / 10, picture, epoch, at)
 
 
 def slots(site: Site) -> list[tuple[int, int]]:
@@ -124,6 +125,19 @@ def test_a_frame_that_nobody_asks_for_is_sent_at_once_without_people(
     assert slots(site) == [(0, 0), (1, 0), (2, 0)]
     assert [sent.size for sent in site.frames()] == [(8, 8)] * 3
     assert counted(looker) == [(0, 0)]
+
+
+def test_frames_that_nobody_gets_to_halve_the_rate_and_a_burst_does_not(looker: Looker) -> None:
+    busy, bursty = source(looker), source(looker, 1)
+    for number in range(60):  # nobody looks
+        busy._take(frame(number, arrived=number / 10))
+        bursty._take(frame(number, arrived=number // 20 * 2 + number / 1000))
+    first, second = decode_beat(looker.beat()).sources
+    assert (first.divisor, second.divisor) == (2, 1)
+    assert busy.waiting
+    assert busy.waiting.slot == 58  # every second slot is used, and 59 is not
+    assert 40 < first.shed < 55
+    assert second.shed == 59
 
 
 def test_the_latest_frame_replaces_one_that_waits_and_that_is_counted(

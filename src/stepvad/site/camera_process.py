@@ -57,6 +57,8 @@ PROGRESS = struct.Struct("<qfIII")
 FRAME = struct.Struct("<cqIqddIIHH")
 LAST_S = 0.02
 """How often a file that ends looks whether its last frame was sent."""
+BURST = 0.5
+"""Frames of a burst are closer than this, in time slots."""
 UNUSABLE = (StepvadError, ValueError, RuntimeError, ArithmeticError)
 """Errors of a frame that cannot be used; the next one may be."""
 
@@ -278,9 +280,11 @@ class Source:
         if asks:
             self._looker.ask(self, waiting)
         elif self._looker.is_busy_with(self):
-            self._looker.drop(self)  # nobody can be said to be absent before it is known
+            # nobody can be said to be absent before it is known
+            self.rate_yield.count(frame.arrived, shed=1)
+            self._looker.count(self, shed=1)
         else:
-            self.rate_yield.count(self.seen_at, kept=1)
+            self.rate_yield.count(frame.arrived, kept=1)
             self._looker.send(encode_frame(self._sent(waiting, ())))
 
     def look(self, waiting: _Waiting) -> bytes:
@@ -340,10 +344,14 @@ class Looker:
     def ask(self, source: Source, waiting: _Waiting) -> None:
         """Have a frame looked at; one that waits already is dropped for it."""
         with self._asked:
-            if source.waiting is None:
-                source.rate_yield.count(source.seen_at, kept=1)
+            arrived, before = waiting.frame.arrived, source.waiting
+            if before is None:
+                source.rate_yield.count(arrived, kept=1)
             else:
-                self.drop(source)
+                # one that hardly waited came in a burst, which a lower rate does not prevent
+                waited_s = arrived - before.frame.arrived
+                source.rate_yield.count(arrived, shed=waited_s * source.camera.rate > BURST)
+                source.shed += 1
             source.waiting = waiting
             self._asked.notify()
 
@@ -357,11 +365,6 @@ class Looker:
         with self._asked:
             source.shed += shed
             source.skipped += skipped
-
-    def drop(self, source: Source) -> None:
-        """Count a frame that is left out because the machine is busy."""
-        source.rate_yield.count(source.seen_at, shed=1)
-        self.count(source, shed=1)
 
     def skip(self, source: Source, error: Exception) -> None:
         """Count a frame that cannot be used, and say why once a minute."""

@@ -208,6 +208,7 @@ class SupervisedProcess:
                 return None
         except HungError as error:
             why = str(error)
+            child.process.kill()  # it would not end by itself
         except GONE as error:
             logger.debug("%s: %r", self.name, error)
         except Exception as error:
