@@ -38,18 +38,3 @@ def test_the_list_tells_licence_and_state(cache: Path) -> None:
     assert listed["yolox-nano"]["measured"] == "another export"
     assert listed["rtmpose-s"]["measured"] == "no"
     assert "rtmdet-nano (default)" in run()
-
-
-def test_a_real_network_goes_into_a_bundle_and_out_again(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = data_dir.parent / "models"
-    if not models.is_dir():
-        pytest.skip(f"no networks at {models}")
-    assert "licence Apache-2.0" in run("movenet-lightning", "--from", str(models))
-    (listed,) = json.loads(run("movenet-lightning", "--json"))
-    assert listed["state"] == "intact"
-    run("movenet-lightning", "--bundle", str(tmp_path / "n.zip"))
-    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "offline"))
-    run("--from", str(tmp_path / "n.zip"))
-    assert "intact" in run("movenet-lightning")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import zipfile
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from stepvad.video.models import (
     cards_of,
     is_whole,
     model_file,
-    read_bundle,
-    write_bundle,
 )
 
 CONTENT = b"a network"
@@ -117,7 +114,7 @@ def test_a_file_that_broke_in_the_cache_is_refused(tmp_path: Path, cache: Path) 
 
 def test_offline_the_error_says_what_to_do(tmp_path: Path, cache: Path) -> None:
     missing = (tmp_path / "nothing.onnx").as_uri()
-    with pytest.raises(ModelFileError, match="without internet, fetch it elsewhere and give") as it:
+    with pytest.raises(ModelFileError, match="without internet, fetch it on another machine") as it:
         model_file("own", card(missing))
     assert str(cache / "own.onnx") in it.value.hint
 
@@ -148,70 +145,14 @@ def test_the_default_networks_are_one_of_each_role() -> None:
         cards_of(["own"])
 
 
-def test_a_bundle_carries_networks_to_a_machine_without_internet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_cache_serves_a_machine_without_internet(tmp_path: Path, cache: Path) -> None:
     online = card(served(tmp_path, CONTENT))
-    write_bundle(online, tmp_path / "networks.zip")
-    with zipfile.ZipFile(tmp_path / "networks.zip") as bundle:
-        facts = json.loads(bundle.read("networks.json"))
-    assert facts["version"] == 1
-    assert [(one["licence"], one["sha256"]) for one in facts["networks"]] == [("MIT", SHA256)]
-    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "offline"))
-    offline = card((tmp_path / "nothing").as_uri())
-    assert is_whole(offline[0]) is None
-    assert read_bundle(tmp_path / "networks.zip", offline) == [*offline]
-    assert model_file("own", offline).read_bytes() == CONTENT
-    assert is_whole(offline[0])
-    offline[0].cached.write_bytes(b"half a net")
-    assert is_whole(offline[0]) is False
-
-
-def test_a_directory_of_networks_is_as_good_as_a_bundle(tmp_path: Path, cache: Path) -> None:
-    served(tmp_path, CONTENT)
-    read_bundle(tmp_path, card())
-    assert (cache / "own.onnx").read_bytes() == CONTENT
-
-
-def test_a_wrong_network_in_a_bundle_is_refused_and_nothing_is_kept(
-    tmp_path: Path, cache: Path
-) -> None:
-    served(tmp_path, b"another network")
-    with pytest.raises(ModelFileError, match="expected the checksum"):
-        read_bundle(tmp_path, card())
-    assert not cache.exists()
-
-
-@pytest.mark.parametrize("content", [b"no archive", archive("other.onnx")])
-def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "networks.zip").write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"expected (a bundle of )?networks") as caught:
-        read_bundle(tmp_path / "networks.zip", card())
-    assert "stepvad models --bundle" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("manifest", "got"),
-    [
-        ('{"version": 2}', "got 2"),
-        ('{"version": "1"}', "got '1'"),
-        ('{"version": 0}', "got 0"),
-        ("[]", "got None"),
-        ("no JSON", "got None"),
-    ],
-)
-def test_a_bundle_of_another_version_is_refused_and_nothing_is_kept(
-    manifest: str, got: str, tmp_path: Path, cache: Path
-) -> None:
-    with zipfile.ZipFile(tmp_path / "networks.zip", "w") as bundle:
-        bundle.writestr("networks.json", manifest)
-        bundle.writestr("own.onnx", CONTENT)
-    with pytest.raises(ModelFileError, match=f"expected a bundle of version 1, {got}"):
-        read_bundle(tmp_path / "networks.zip", card())
-    assert not cache.exists()
-
-
-def test_a_plain_archive_of_networks_is_as_good_as_a_bundle(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "networks.zip").write_bytes(archive("own.onnx"))
-    read_bundle(tmp_path / "networks.zip", card())
-    assert (cache / "own.onnx").read_bytes() == CONTENT
+    model_file("own", online)
+    (tmp_path / "own.onnx").unlink()
+    cache.rename(tmp_path / "copied")
+    assert is_whole(online[0]) is None
+    (tmp_path / "copied").rename(cache)
+    assert model_file("own", online).read_bytes() == CONTENT
+    assert is_whole(online[0])
+    online[0].cached.write_bytes(b"half a net")
+    assert is_whole(online[0]) is False

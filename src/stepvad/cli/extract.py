@@ -174,24 +174,12 @@ def _row(outcome: RecordingOutcome) -> list[str]:
 def models(
     names: Annotated[
         list[str] | None,
-        Argument(
-            help="Names of networks; to fetch or bundle, defaults to the detector and pose network."
-        ),
+        Argument(help="Names of networks; to fetch, defaults to the detector and pose network."),
     ] = None,
     *,
     fetch: Annotated[
         bool, Option("--fetch", help="Download networks into the cache, and verify them.")
     ] = False,
-    source: Annotated[
-        Path | None,
-        Option("--from", help="Fetch from a bundle or a directory of ONNX files instead."),
-    ] = None,
-    bundle: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE.zip", help="Pack networks with licences and checksums, to carry them."
-        ),
-    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the networks that find people and joints: licence, and whether each file is intact.
@@ -202,31 +190,14 @@ def models(
 
         stepvad models --fetch
 
-    For a machine without internet, make a bundle elsewhere:
-
-        stepvad models --bundle networks.zip
-
-        stepvad models --from networks.zip
+    For a machine without internet, copy the directory of the fetched files: the cache, or
+    STEPVAD_CACHE.
     """
-    if bundle is not None:
-        terminal.check_output(bundle)
-        chosen = library.cards_of(names or [])
+    if fetch:
         with terminal.notes_of("stepvad.video"):
-            library.write_bundle(chosen, bundle)
-        terminal.say(f"{bundle}: {', '.join(card.name for card in chosen)}")
-        return
-    if fetch or source is not None:
-        if source is not None:
-            # all networks of the bundle, or those that are named
-            cards = tuple(library.cards_of(names)) if names else library.CARDS
-            chosen = library.read_bundle(source, cards)
-        else:
-            chosen = library.cards_of(names or [])
-            with terminal.notes_of("stepvad.video"):
-                for card in chosen:
-                    library.model_file(card.name)
-        for card in chosen:
-            terminal.say(f"{card.name}: {card.cached}, licence {card.licence}")
+            for card in library.cards_of(names or []):
+                path = library.model_file(card.name)
+                terminal.say(f"{card.name}: {path}, licence {card.licence}")
         return
     _list_models(library.cards_of(names) if names else library.CARDS, as_json=as_json)
 

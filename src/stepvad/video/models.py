@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -23,8 +22,6 @@ YOLOX_COLUMNS = 6
 MAX_BYTES = 1 << 30
 """Largest download; the networks are 4 to 60 MB."""
 TIMEOUT_S = 30.0
-MANIFEST, BUNDLE_VERSION = "networks.json", 1
-"""File in a bundle that describes its networks."""
 
 log = logging.getLogger(__name__)
 
@@ -145,70 +142,6 @@ def is_whole(card: ModelCard) -> bool | None:
     return hashlib.sha256(card.cached.read_bytes()).hexdigest() == card.sha256
 
 
-def write_bundle(cards: Sequence[ModelCard], path: Path) -> None:
-    """Write networks to a zip file, fetched if need be, with their licences and checksums."""
-    files = {card.file: model_file(card.name, tuple(cards)) for card in cards}
-    facts = {"version": BUNDLE_VERSION, "networks": [asdict(card) for card in cards]}
-    with (
-        replacing(path, ModelFileError, mode=PUBLIC) as temporary,
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as bundle,
-    ):
-        bundle.writestr(MANIFEST, json.dumps(facts, indent=2) + "\n")
-        for name, file in files.items():
-            bundle.write(file, name)
-
-
-def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
-    """Put the known networks of a bundle, or of a directory, into the cache, all checked.
-
-    A bundle of a newer version is refused: it may mean something else by the same names.
-    """
-    if not path.is_dir():
-        _check_version(path)
-    found = {card: content for card in cards if (content := _content(path, card.file)) is not None}
-    if not found:
-        raise ModelFileError(
-            f"{path}: expected networks, got none of {', '.join(card.file for card in cards)}",
-            hint="make it with stepvad models --bundle, on a machine with internet",
-        )
-    for card, content in found.items():
-        _check(card, content, path / card.file)
-        _keep(content, card.cached)
-    return [*found]
-
-
-def _check_version(path: Path) -> None:
-    """Raise if the manifest of a bundle is not of a known version; a plain zip file has none."""
-    manifest = _content(path, MANIFEST)
-    if manifest is None:
-        return
-    try:
-        version = json.loads(manifest)["version"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        version = None
-    if not isinstance(version, int) or not 1 <= version <= BUNDLE_VERSION:
-        raise ModelFileError(
-            f"{path}: expected a bundle of version {BUNDLE_VERSION}, got {version!r}",
-            hint="update stepvad, or make the bundle with the version you have",
-        )
-
-
-def _content(path: Path, name: str) -> bytes | None:
-    """A file of a bundle or of a directory; None if it is not there."""
-    if path.is_dir():
-        return (path / name).read_bytes() if (path / name).is_file() else None
-    try:
-        with zipfile.ZipFile(path) as bundle:
-            if name not in bundle.namelist() or bundle.getinfo(name).file_size > MAX_BYTES:
-                return None
-            return bundle.read(name)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ModelFileError(
-            f"{path}: expected a bundle of networks, got: {error}",
-            hint="make it with stepvad models --bundle, on a machine with internet",
-        ) from error
-
-
 def cache_directory() -> Path:
     """The cache of downloaded networks: STEPVAD_CACHE, or `stepvad` in the user's cache."""
     named = os.environ.get("STEPVAD_CACHE")
@@ -226,10 +159,6 @@ def _fetch(card: ModelCard, kept: Path) -> None:
     log.info("fetching %s (licence %s) from %s", card.name, card.licence, card.url)
     content = _onnx_in(card, _download(card, kept))
     _check(card, content, kept)
-    _keep(content, kept)
-
-
-def _keep(content: bytes, kept: Path) -> None:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -250,7 +179,7 @@ def _download(card: ModelCard, kept: Path) -> bytes:
     except OSError as error:
         raise ModelFileError(
             f"{card.name}: expected to fetch {card.url}, got: {error}",
-            hint=f"without internet, fetch it elsewhere and give its path, or put it at {kept}",
+            hint=f"without internet, fetch it on another machine and copy it to {kept}",
         ) from error
     return content
 
