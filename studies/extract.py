@@ -1,12 +1,11 @@
-"""What extraction costs beside its networks, and what one call for all people of a frame saves.
+"""What extraction costs beside its networks.
 
     python -m studies extract VIDEO DETECTOR POSE [--frames 150] [--rounds 5] [--engine openvino]
 
 Every round extracts the same frames into a track file, on one thread. The networks' calls are timed
 where they happen, so that both times are of the same run: what is left is decoding, fitting,
 cropping, reading the outputs, keeping parts, tracking and writing. Both are also given in seconds
-of the processor, which other programs disturb less. Then a MoveNet with a free number of pictures
-runs on several people one by one and in one call.
+of the processor, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -20,16 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stepvad.formats import tracks
 from stepvad.video.estimators import PersonDetector, PoseNetwork, TopDown
 from stepvad.video.extract import FrameRange, Parts, extract_file
 from stepvad.video.networks import ImageNetwork, open_network
 from stepvad.video.source import VideoFile
-
-PEOPLE = (1, 2, 4, 8)
-CALLS = 15
 
 
 @dataclass
@@ -74,8 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{name:12}{1e3 * bare:14.1f}{1e3 * rest:14.1f}{100 * share:13.1f} %"
             f"   {100 * min(ratios):.1f} to {100 * max(ratios):.1f} %"
         )
-    if networks[1].clean:
-        batching(networks[1])
 
 
 def reading(video: Path, networks: list[ImageNetwork], n_frames: int) -> tuple[Clock, Clock]:
@@ -96,23 +88,3 @@ def reading(video: Path, networks: list[ImageNetwork], n_frames: int) -> tuple[C
     with tempfile.TemporaryDirectory() as directory:
         total.time(extraction)([Path(directory)])
     return inside, total
-
-
-def batching(network: ImageNetwork) -> None:
-    """Print how long one call for several people takes beside a call for each."""
-    width, height = network.size((0, 0))
-    crops = np.random.default_rng(0).integers(0, 255, (max(PEOPLE), height, width, 3), np.uint8)
-    print(f"\n{'people':>8}{'one by one, ms':>16}{'one call, ms':>14}{'one call/one by one':>21}")
-    for people in PEOPLE:
-        singles, together = [], []
-        network.graph([crops[:people]])  # it may compile
-        for _ in range(CALLS):
-            started = time.process_time()
-            for row in range(people):
-                network.graph([crops[row : row + 1]])
-            between = time.process_time()
-            network.graph([crops[:people]])
-            singles.append(between - started)
-            together.append(time.process_time() - between)
-        one, all_ = 1e3 * statistics.median(singles), 1e3 * statistics.median(together)
-        print(f"{people:8}{one:16.1f}{all_:14.1f}{all_ / one:21.2f}")

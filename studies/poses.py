@@ -31,7 +31,7 @@ from stepvad.tracker import Tracker
 from stepvad.video.estimators import PersonDetector, PoseNetwork, TopDown
 from stepvad.video.extract import MIN_CONFIDENCE
 from stepvad.video.following import Follower, Moment, detect_and_recover
-from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, choose_engine, open_network
+from stepvad.video.networks import ImageNetwork, PoseEngine, choose_engine, open_network
 from stepvad.video.source import Frame, Image, VideoFile
 
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
@@ -121,8 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         engine = PoseEngine("openvino", "bfloat16")
     else:
         engine = choose_engine(given.engine, given.precision)
-    old = opened("old", given, PoseEngine(), clean=False)
-    new = opened(str(engine), given, engine, clean=True)
+    old = opened("old", given, PoseEngine(), adapt=False)
+    new = opened(str(engine), given, engine, adapt=True)
     new.follower, new.every = Follower(), given.every
     pairs: list[tuple[People, People]] = []
     for way in (old, new):  # engines compile, memory is allocated
@@ -137,18 +137,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_agreement(old, new, pairs)
 
 
-def opened(name: str, given: argparse.Namespace, engine: PoseEngine, *, clean: bool) -> Way:
-    """A way of running the networks, each compiled for all numbers of people."""
+def opened(name: str, given: argparse.Namespace, engine: PoseEngine, *, adapt: bool) -> Way:
+    """A way of running the networks."""
     stages = dict.fromkeys(("decode", "find boxes", "find joints", "track", "networks"), 0.0)
 
     def network(file: Path) -> ImageNetwork:
-        made = open_network(file, runtime=engine, clean=clean)
+        made = open_network(file, runtime=engine, adapt=adapt)
         return replace(made, graph=timed(made.graph, stages))
 
     detector, pose = network(given.detector), network(given.pose)
-    if clean and pose.clean:
-        width, height = pose.size((0, 0))
-        pose(np.zeros((sum(CROPS), height, width, 3), np.uint8))
     frames = itertools.islice(iter(VideoFile(given.video)), given.first, None)
     return Way(name, TopDown(PersonDetector(detector), PoseNetwork(pose)), frames, stages)
 

@@ -193,6 +193,12 @@ def _logs_as_they_were() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A cache of networks for the tests alone."""
+    os.environ["STEPVAD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def small_model() -> Detector:
     """A model of people who walk and stand."""

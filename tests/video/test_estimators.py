@@ -32,10 +32,10 @@ from stepvad.video.estimators import (
     open_estimator,
     without_doubles,
 )
+from stepvad.video.graphs import Port
 from stepvad.video.models import CARDS, ModelCard
 from stepvad.video.networks import (
     ImageNetwork,
-    Port,
     PoseEngine,
     Region,
     crop,

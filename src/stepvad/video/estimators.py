@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from stepvad.config import PoseRuntime
 from stepvad.errors import ModelFileError
 from stepvad.people import Boxes, Float32s, People, iou, no_boxes
+from stepvad.video.graphs import CELLS, AnyArray, movenet_pixels, stored_graph
 from stepvad.video.models import DETECTOR, POSE, model_file
 from stepvad.video.networks import (
-    AnyArray,
     ImageNetwork,
     PoseEngine,
     Region,
@@ -31,8 +31,6 @@ from stepvad.video.source import Image
 
 PERSON = 0
 """COCO's class index of *person*."""
-STRIDES = (8, 16, 32)
-"""Pixels between the cells of YOLOX's three grids."""
 DETECTOR_SIZES = {"yolox": (416, 416), "rtmdet": (320, 320)}
 """Width and height that each detector was trained for, if its graph takes any."""
 RTMDET_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
@@ -60,6 +58,12 @@ def open_estimator(
         open_detector(detector, runtime=runtime, threads=threads),
         PoseNetwork(_network(pose, runtime, threads)),
     )
+
+
+def prepare_networks(detector: str | Path = DETECTOR, pose: str | Path = POSE) -> None:
+    """Fetch two networks and store their graphs, so that every process only loads them."""
+    for model in (detector, pose):
+        stored_graph(model_file(model))
 
 
 def open_detector(
@@ -140,17 +144,14 @@ class PersonDetector:
     def _size(self, image: Image) -> tuple[int, int]:
         """Width and height of the network's input: the smallest that holds the image."""
         size = self.network.size(DETECTOR_SIZES[self.network.kind()])
-        any_size = self.network.clean or self.network.size((0, 0)) == (0, 0)
-        return letterbox_size(image, size, max(STRIDES)) if any_size else size
+        any_size = self.network.any_size or self.network.size((0, 0)) == (0, 0)
+        return letterbox_size(image, size, max(CELLS)) if any_size else size
 
     def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
-        """Images as the network's input: BGR, channels first, unless the network is clean."""
-        if self.network.clean:
-            return stack
-        # BGR with channels first, (N, 3, H, W), normalised if the network was trained so
+        """Images as the network's input: BGR with channels first, `(N, 3, H, W)`."""
         channels = stack[..., ::-1].transpose(0, 3, 1, 2)
         values = np.ascontiguousarray(channels, np.float32)
-        if self.network.kind() == "rtmdet":
+        if self.network.kind() == "rtmdet":  # it was trained so
             values -= RTMDET_MEAN[:, None, None]
             values /= RTMDET_STD[:, None, None]
         return values
@@ -202,10 +203,9 @@ class PoseNetwork:
         return np.stack(places), np.stack([confidence for _, confidence in read])
 
     def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
-        if self.network.clean:
-            return stack
         if self.network.kind() == "movenet":
-            return stack.astype(np.int32)
+            adapted = self.network.input.shape[1] == 3
+            return movenet_pixels(stack) if adapted else stack.astype(np.int32)
         values = (stack - RTMPOSE_MEAN) / RTMPOSE_STD
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2), np.float32)
 
@@ -216,9 +216,9 @@ class PoseNetwork:
 
 
 def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) -> Boxes:
-    """Decode the people in YOLOX's output `(cells, 6)`, in pixels of the network's input.
+    """Decode the people in YOLOX's output `(cells, 85)`, in pixels of the network's input.
 
-    A row is x, y, w, h, objectness and the class *person*; other classes may follow. With the cell
+    A row is x, y, w, h, objectness and the classes, *person* first. With the cell
     g and its stride s the centre is ((x, y) + g) s, the sides are exp(w, h) s, and the score is
     objectness times class.
     """
@@ -242,7 +242,7 @@ def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) ->
 def grid(size: tuple[int, int]) -> tuple[Float32s, Float32s]:
     """Cells `(cells, 2)` as x and y, and their strides `(cells,)`, row by row, fine grid first."""
     cells, strides = [], []
-    for stride in STRIDES:
+    for stride in CELLS:
         columns, rows = size[0] // stride, size[1] // stride
         y, x = np.divmod(np.arange(rows * columns), columns)
         cells.append(np.stack([x, y], axis=1))

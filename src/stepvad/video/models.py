@@ -17,8 +17,6 @@ from stepvad.files import PUBLIC, replacing
 
 DETECTOR, POSE = "rtmdet-nano", "rtmpose-s"
 """The default networks: small, and published by their authors."""
-YOLOX_COLUMNS = 6
-"""Columns of a simplified YOLOX: x, y, w, h, objectness and the class *person*."""
 MAX_BYTES = 1 << 30
 """Largest download; the networks are 4 to 60 MB."""
 TIMEOUT_S = 30.0

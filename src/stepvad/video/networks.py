@@ -23,16 +23,13 @@ from stepvad.model.engines import (
     openvino_graph,
     usable,
 )
-from stepvad.video.models import YOLOX_COLUMNS
+from stepvad.video.graphs import AnyArray, Port, read_graph, stored_graph
 from stepvad.video.source import Image, opencv
 
 NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """Input and output format of a network: two kinds of person detector, two of pose network."""
-AnyArray = np.ndarray[Any, np.dtype[Any]]
 CROPS = (8, 4, 2, 1)
 """Pictures in a call: more gain nothing, and an engine may compile a graph for every number."""
-SINGLY = (1,)
-"""One picture a call: a processor takes no less time for each of several large ones."""
 
 PROVIDERS: dict[PoseDevice, str] = {
     "cpu": "CPUExecutionProvider",
@@ -60,26 +57,21 @@ def open_network(
     *,
     runtime: PoseRuntime | PoseEngine = "auto",
     threads: int = 1,
-    clean: bool = True,
+    adapt: bool = True,
 ) -> ImageNetwork:
     """Load a network from an ONNX file, on the given runtime and number of threads.
 
-    A known network is simplified first, unless `clean` is False.
+    The graph is the one stored in the cache, unless `adapt` is False: then the file's own.
     """
-    import onnx
-
-    from stepvad.video.simplify import cleaned
-
     engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
     try:
-        # what the file says, then the simpler graph if there is one, then the engine
-        model = onnx.load_model_from_string(path.read_bytes())
-        network = _described(path, model)
-        simpler = cleaned(model, network.kind()) if clean else None
-        if simpler is not None:
-            model, network = simpler, _of_clean(network, simpler, engine)
-        any_shape = bool(network.batches)
-        graph = engine.graph(model.SerializeToString(), threads, any_shape=any_shape)
+        known = stored_graph(path) if adapt else read_graph(path, adapt=False)
+        network = ImageNetwork(path, _not_loaded, known.input, known.outputs, known.any_size)
+        free = (
+            network.kind() == "simcc" and known.input.shape[0] == 0 and all(known.input.shape[1:])
+        )
+        any_shape = free or known.any_size
+        graph = engine.graph(known.content, threads, any_shape=any_shape)
     except StepvadError:
         raise
     except Exception as error:  # protobuf and the runtimes raise types of their own
@@ -88,7 +80,7 @@ def open_network(
             f"{path}: expected a network in ONNX, got: {reason}",
             hint="check the path, or fetch the file again",
         ) from error
-    return replace(network, graph=graph)
+    return replace(network, graph=graph, batches=CROPS if free else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +91,8 @@ class ImageNetwork:
     graph: RunGraph
     input: Port
     outputs: tuple[Port, ...]
-    clean: bool = False
-    """It takes uint8 RGB pictures `(N, H, W, 3)`; a detector takes any size in steps of 32."""
+    any_size: bool = False
+    """It takes pictures of any size in steps of 32."""
     batches: tuple[int, ...] = ()
     """Numbers of images in a call, largest first; empty: all at once if the graph allows it."""
 
@@ -128,9 +120,9 @@ class ImageNetwork:
             return "simcc"
         if set(names) == {"dets", "labels"}:
             return "rtmdet"
-        if self.input.shape[-1] == 3 and self.outputs[0].shape[1:] == (1, 17, 3):
+        if self.outputs[0].shape[1:] == (1, 17, 3):
             return "movenet"
-        if len(names) == 1 and self.outputs[0].shape[2:] in ((85,), (YOLOX_COLUMNS,)):
+        if len(names) == 1 and self.outputs[0].shape[2:] == (85,):
             return "yolox"
         raise ModelFileError(
             f"{self.path}: expected a detector (YOLOX, RTMDet) or a pose network (MoveNet, "
@@ -152,14 +144,6 @@ class ImageNetwork:
         shape = self.input.shape
         height, width = shape[1:3] if shape[-1] == 3 else shape[2:4]
         return (width, height) if width and height else otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input or output of a graph; 0 in the shape is a dynamic dimension."""
-
-    name: str
-    shape: tuple[int, ...]
 
 
 def choose_engine(
@@ -276,43 +260,8 @@ def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
     return _resize(inside, size)
 
 
-def _described(path: Path, model: Any) -> ImageNetwork:
-    """The inputs and outputs of a network that is not loaded yet."""
-    # older files list their weights among the inputs
-    given = {tensor.name for tensor in model.graph.initializer}
-    inputs = [_port(value) for value in model.graph.input if value.name not in given]
-    if len(inputs) != 1 or len(inputs[0].shape) != 4:
-        raise ModelFileError(
-            f"{path}: expected one input of stacked pictures, got {inputs}",
-            hint="give a detector or a pose network",
-        )
-    outputs = tuple(_port(value) for value in model.graph.output)
-    network = ImageNetwork(path, _not_loaded, inputs[0], outputs)
-    if network.kind() == "simcc" and inputs[0].shape[0] == 0 and all(inputs[0].shape[1:]):
-        return replace(network, batches=CROPS)
-    return network
-
-
-def _of_clean(network: ImageNetwork, model: Any, engine: PoseEngine) -> ImageNetwork:
-    """The simplified network; its nominal size is that of the file."""
-    width, height = network.size((0, 0))
-    large = network.kind() == "yolox" or engine.library == "onnxruntime"
-    return replace(
-        network,
-        input=Port(network.input.name, (0, height, width, 3)),
-        outputs=tuple(_port(value) for value in model.graph.output),
-        clean=True,
-        batches=SINGLY if large and engine.device == "cpu" else CROPS,
-    )
-
-
 def _not_loaded(inputs: Sequence[Any]) -> list[Any]:
     raise RuntimeError(f"expected a loaded network for {len(inputs)} inputs")
-
-
-def _port(value: Any) -> Port:
-    lengths = value.type.tensor_type.shape.dim
-    return Port(value.name, tuple(int(length.dim_value) for length in lengths))
 
 
 def _library(
