@@ -66,12 +66,22 @@ def detect_and_recover(
 ) -> list[People]:
     """Find the people in every image: those detected, then those followed from their last pose."""
     found = estimator.estimate(images, estimator.detect(images))
+    return recover(estimator, images, found, last)
+
+
+def recover(
+    estimator: PoseEstimator,
+    images: Sequence[Image],
+    found: Sequence[People],
+    last: Sequence[LastPoses],
+) -> list[People]:
+    """The people found with their own poses, and those lost from detection at their last pose."""
     found = keep_to_own_body(estimator, images, found)
     # people whom the detector lost, by image: a second look around their last pose
     lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
     rows = [row for row, poses in enumerate(lost) if len(poses)]
     if rows:
-        regions = [_grown(lost[row].corners, REACH) for row in rows]
+        regions = [grown(lost[row].corners, REACH) for row in rows]
         boxes = [Boxes(corners, np.zeros(len(corners), np.float32)) for corners in regions]
         again = estimator.estimate([images[row] for row in rows], boxes)
         for row, people in zip(rows, again, strict=True):
@@ -88,12 +98,19 @@ class Follower:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
+        self._time_s = -np.inf
         self._view: tuple[int, ...] = ()
 
     def last_poses(self, moment: Moment) -> LastPoses:
         """The people to look for in a frame of this moment."""
         known = [one for one in self._recent(moment) if one.detections >= FIRST_DETECTIONS]
         return _last_poses(known, moment.time_s)
+
+    @property
+    def has_newcomers(self) -> bool:
+        """Somebody of the last frame was detected there for the first time."""
+        latest = [one for one in self._known if one.seen_s == self._time_s]
+        return any(one.detections < FIRST_DETECTIONS for one in latest)
 
     def update(self, moment: Moment, people: People) -> None:
         """Remember the people of a frame."""
@@ -105,16 +122,16 @@ class Follower:
         for row, one in owners.items():
             one.corners, one.seen_s, one.is_sure = corners[row], now_s, bool(sure[row])
         # detections confirm people, or introduce new ones
-        diagonals = _diagonals(corners)
+        sizes = diagonals(corners)
         for row in np.flatnonzero(~people.boxes.followed).tolist():
             if row in owners:
                 one = owners[row]
-                one.diagonal, one.detected_s = float(diagonals[row]), now_s
+                one.diagonal, one.detected_s = float(sizes[row]), now_s
                 one.detections += 1
             elif people.boxes.scores[row] >= FIRST_SCORE:
-                known.append(_Known(corners[row], float(diagonals[row]), now_s, now_s))
+                known.append(_Known(corners[row], float(sizes[row]), now_s, now_s))
         self._known = [one for one in known if one.is_sure or now_s - one.detected_s < LONGEST_S]
-        self._view = moment.view
+        self._time_s, self._view = now_s, moment.view
 
     def _recent(self, moment: Moment) -> list[_Known]:
         # nobody is in the same place after a new connection or another size
@@ -184,7 +201,7 @@ def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
         return NOBODY
     # boxes (N, 4) around the last poses, the larger the longer they were not seen
     unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
-    corners = _grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
+    corners = grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
     return LastPoses(corners, np.array([one.diagonal for one in known], np.float32))
 
 
@@ -210,7 +227,7 @@ def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
             others.append(pose)
     # boxes like a detector's, with scores that continue tracks and start none
     people = candidates.select(np.array(sorted(kept), np.int64))
-    corners = _grown(extents(people.keypoints), BOX_MARGIN)
+    corners = grown(extents(people.keypoints), BOX_MARGIN)
     scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
     boxes = Boxes(corners, scores, np.ones(len(people), np.bool_))
     return People(boxes, people.keypoints, people.confidence)
@@ -223,7 +240,7 @@ def _is_among(pose: Float32s, others: Sequence[Float32s]) -> bool:
     # overlap of the boxes and mean distance of the joints, (n,) each
     corners, poses = extents(pose[None]), np.stack(others)
     overlap = iou(corners, extents(poses))
-    distance = np.linalg.norm(poses - pose, axis=2).mean(axis=1) / _diagonals(corners)[0]
+    distance = np.linalg.norm(poses - pose, axis=2).mean(axis=1) / diagonals(corners)[0]
     return bool((overlap > SAME_PLACE).any() or (distance < SAME_POSE).any())
 
 
@@ -234,14 +251,14 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     # distance and growth of every pair, (N, M), in sizes of the person
     step = centres(last.corners)[:, None] - centres(corners)[None]
     distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
-    growth = _diagonals(corners)[None] / last.diagonals[:, None]
+    growth = diagonals(corners)[None] / last.diagonals[:, None]
     near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
     # the nearest pairs altogether, then those of them that are near at all
     worth = np.where(near, 2 * FARTHEST - distance, 0)
     return [(row, column) for row, column in best_pairs(worth) if near[row, column]]
 
 
-def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
+def grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
     """Boxes with the same middles and larger sides, by one ratio or one for each."""
     # a ratio for each box, (N, 1)
     ratios = np.broadcast_to(np.asarray(ratio, np.float32), len(corners))[:, None]
@@ -249,7 +266,8 @@ def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
     return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
 
 
-def _diagonals(corners: Float32s) -> Float32s:
+def diagonals(corners: Float32s) -> Float32s:
+    """Diagonals of boxes, `(N,)`: at least 1 pixel."""
     sides = corners[:, 2:] - corners[:, :2]
     return np.asarray(np.maximum(np.linalg.norm(sides, axis=1), 1), np.float32)
 
