@@ -47,6 +47,8 @@ zones.left = [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]
 path = "events.jsonl"
 """
 ZONE = [[0.1, 0.2], [0.3, 0.2], [0.3, 0.6]]
+LEFT = {"left": [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]}
+LIVE = {"edit": "set zones", "camera": "gate", "zones": LEFT | {"door": ZONE}}
 
 
 class Editing:
@@ -97,8 +99,7 @@ def test_the_file_is_read_with_its_values(editing: Editing) -> None:
     assert told["text"] == TEXT
     assert told["wrong"] is None
     (gate,) = told["values"]["cameras"]
-    left = {"left": [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]}
-    assert gate == {"name": "gate", "url": "demo:", "rate": 12.5, "zones": left, "zone_hours": {}}
+    assert gate == {"name": "gate", "url": "demo:", "rate": 12.5, "zones": LEFT, "zone_hours": {}}
     assert told["values"]["sinks"] == ["file"]
     assert told["values"]["retention"]["events_days"] == 30
 
@@ -106,7 +107,7 @@ def test_the_file_is_read_with_its_values(editing: Editing) -> None:
 def test_edits_are_saved_together_and_the_site_starts_again_once(editing: Editing) -> None:
     status, told = editing.edit(
         {"edit": "add camera", "keys": {"name": "yard", "url": "demo:", "rate": 12.5}},
-        {"edit": "set zone", "camera": "gate", "zone": "door", "corners": ZONE},
+        LIVE,
         {"edit": "change section", "section": "retention", "keys": {"events_days": 3}},
     )
     assert (status, told["effect"], editing.restarts) == (200, "restart", 1)
@@ -123,9 +124,6 @@ def test_edits_are_saved_together_and_the_site_starts_again_once(editing: Editin
 def test_what_changes_nothing_starts_nothing_again(editing: Editing) -> None:
     status, told = editing.edit({"edit": "change camera", "camera": "gate", "keys": {"rate": 12.5}})
     assert (status, told["effect"], editing.restarts) == (200, "none", 0)
-
-
-LIVE = {"edit": "set zone", "camera": "gate", "zone": "door", "corners": ZONE}
 
 
 def test_what_needs_no_restart_is_applied_and_said_before(editing: Editing) -> None:
@@ -145,8 +143,7 @@ def test_what_needs_no_restart_is_applied_and_said_before(editing: Editing) -> N
     assert editing.file.read_text() == text
     # what a stage in the way does not let happen takes a restart
     editing.left = ["webhook:desk"]
-    zone = {"edit": "delete zone", "camera": "gate", "zone": "door"}
-    status, told = editing.edit(zone)
+    status, told = editing.edit(LIVE | {"zones": LEFT})
     assert (status, told["effect"], editing.restarts) == (200, "restart", 1)
     assert "because of: webhook:desk." in told["words"]
 

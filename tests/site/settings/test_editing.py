@@ -59,6 +59,7 @@ events_days = 3 # as agreed
 
 # nothing below
 """
+FIRST = [(0.1, 0.1), (0.5, 0.1), (0.5, 0.9)]
 CORNERS = [(0.0, 0.0), (1.0, 0.0), (1 / 3, 1.0)]
 DRAWN = "[[0.0, 0.0], [1.0, 0.0], [0.3333, 1.0]]"
 EDIT: TypeAdapter[Edit] = TypeAdapter(Edit)
@@ -80,7 +81,10 @@ def change(camera: str, **keys: object) -> dict[str, Any]:
 
 
 def zone(camera: str, name: str, **more: object) -> dict[str, Any]:
-    return {"edit": "set zone", "camera": camera, "zone": name, "corners": CORNERS} | more
+    """One more zone of a camera."""
+    known = {"door": "till", "yard": "gate", "roof": "hatch"}[camera]
+    zones = {known: FIRST, name: CORNERS}
+    return {"edit": "set zones", "camera": camera, "zones": zones} | more
 
 
 def test_tables_joined_are_the_text_again() -> None:
@@ -116,7 +120,7 @@ def test_a_value_that_stays_the_same_stays_as_it_is_written() -> None:
     assert (
         apply(change("yard", rate=10, name="yard"), change("roof", hours=["08:00-18:00"])) == TEXT
     )
-    assert apply({**zone("yard", "gate"), "corners": [(0.1, 0.1), (0.5, 0.1), (0.5, 0.9)]}) == TEXT
+    assert apply(change("yard", rate=10.0), zone("yard", "gate", zones={"gate": FIRST})) == TEXT
     assert changed(change("roof", loop=True), change("roof", loop=1))[1] == ["loop = 1"]
 
 
@@ -143,7 +147,7 @@ def test_a_zone_is_drawn_in_the_form_that_the_camera_has(
     camera: str, gone: list[str], new: list[str]
 ) -> None:
     assert changed(zone(camera, "new")) == (gone, new)
-    with_hours = zone(camera, "new", hours=["22:00-06:00"])
+    with_hours = zone(camera, "new", zone_hours={"new": ["22:00-06:00"]})
     assert changed(with_hours)[1][-1 if camera != "yard" else 0] == (
         'zone_hours.new = ["22:00-06:00"]'
     )
@@ -153,13 +157,11 @@ def test_a_zone_is_drawn_in_the_form_that_the_camera_has(
 def test_a_zone_is_drawn_again_renamed_and_deleted() -> None:
     till = "zones.till = [[0.1, 0.1], [0.5, 0.1], [0.5, 0.9]] # since May"
     assert changed(zone("door", "till")) == ([till], [f"zones.till = {DRAWN} # since May"])
-    rename = {"edit": "rename zone", "camera": "door", "zone": "till", "to": "desk"}
-    assert changed(rename) == ([till], [till.replace("till", "desk")])
-    delete = {"edit": "delete zone", "camera": "door", "zone": "till"}
+    rename = zone("door", "till", zones={"desk": CORNERS}, zone_hours={"desk": []})
+    assert changed(rename) == ([till], [f"zones.desk = {DRAWN}", "zone_hours.desk = []"])
+    delete = zone("door", "till", zones={})
     assert changed(delete) == ([till], [])
-    hours = zone("door", "till", hours=[])
-    assert "zone_hours.desk = []" in apply(hours, rename)
-    assert apply(hours, delete) == apply(delete)
+    assert apply(rename, delete) == apply(delete)
     assert tomllib.loads(apply(delete))["cameras"][0] == {
         "name": "door",
         "url": "rtsp://10.0.0.2/stream",
@@ -227,11 +229,6 @@ def test_sections_are_changed_made_and_removed() -> None:
     ("edit", "words"),
     [
         (change("cellar", rate=3), "cameras: expected one of the file, got 'cellar'"),
-        ({"edit": "delete zone", "camera": "door", "zone": "x"}, "zone: expected one of the file"),
-        (
-            {"edit": "rename zone", "camera": "door", "zone": "x", "to": "y"},
-            "zone: expected one of the file, got 'x'",
-        ),
         ({"edit": "remove section", "section": "pose"}, "pose: expected one of the file"),
     ],
 )
@@ -251,9 +248,6 @@ def test_a_file_of_another_form_is_left_to_people() -> None:
     only = 'model = "m"\n\n[[cameras]]\nname = "a"\nurl = "demo:"\n'
     with pytest.raises(ConfigError, match="expected at least one camera"):
         apply({"edit": "remove camera", "camera": "a"}, text=only)
-    other = {"edit": "rename zone", "camera": "door", "zone": "till", "to": "new"}
-    with pytest.raises(ConfigError, match="which another zone has"):
-        apply(zone("door", "new"), other)
 
 
 def test_the_ends_of_lines_stay() -> None:
@@ -269,8 +263,15 @@ EDITS = st.one_of(
     st.builds(lambda c, r: change(c, rate=r), NAMES, st.integers(1, 120) | st.none()),
     st.builds(lambda c, u: change(c, url=u), NAMES, st.text(max_size=20)),
     st.builds(lambda c, h: change(c, hours=h), NAMES, st.just(["08:00-18:00"]) | st.none()),
-    st.builds(lambda c, z, h: zone(c, z, hours=h), NAMES, ZONES, st.just([]) | st.none()),
-    st.builds(lambda c, z: {"edit": "delete zone", "camera": c, "zone": z}, NAMES, ZONES),
+    st.builds(
+        lambda c, zones, hours: {
+            "edit": "set zones",
+            "camera": c,
+            "zones": dict.fromkeys(zones, CORNERS),
+            "zone_hours": {name: [] for name in hours},
+        },
+        *(NAMES, st.lists(ZONES), st.lists(ZONES)),
+    ),
 )
 
 
@@ -309,14 +310,9 @@ def expect(camera: dict[str, Any], edit: dict[str, Any]) -> None:
             if value is not None:
                 camera[key] = value
         return
-    zones, hours = camera.setdefault("zones", {}), camera.setdefault("zone_hours", {})
-    hours.pop(edit["zone"], None)
-    if edit["edit"] == "delete zone":
-        zones.pop(edit["zone"])
-        return
-    zones[edit["zone"]] = [[round(v, 4) for v in xy] for xy in edit["corners"]]
-    if edit["hours"] is not None:
-        hours[edit["zone"]] = edit["hours"]
+    corners = [[round(v, 4) for v in xy] for xy in CORNERS]
+    camera["zones"] = dict.fromkeys(edit["zones"], corners)
+    camera["zone_hours"] = edit["zone_hours"]
 
 
 @pytest.fixture

@@ -90,31 +90,16 @@ class RemoveCamera(Section):
     camera: Name
 
 
-class SetZone(Section):
-    """Draw a zone, or draw it again; `hours` is when people in it raise events, None always."""
+class SetZones(Section):
+    """Draw the zones of a camera; those not named are deleted.
 
-    edit: Literal["set zone"]
+    `zone_hours` is when people in a zone raise events; without an entry always.
+    """
+
+    edit: Literal["set zones"]
     camera: Name
-    zone: Name
-    corners: Corners
-    hours: Spans | None = None
-
-
-class RenameZone(Section):
-    """Rename a zone."""
-
-    edit: Literal["rename zone"]
-    camera: Name
-    zone: Name
-    to: Name
-
-
-class DeleteZone(Section):
-    """Delete a zone."""
-
-    edit: Literal["delete zone"]
-    camera: Name
-    zone: Name
+    zones: Annotated[dict[Name, Corners], Field(max_length=50)]
+    zone_hours: Annotated[dict[Name, Spans], Field(max_length=50)] = Field(default_factory=dict)
 
 
 class ChangeSection(Section):
@@ -136,14 +121,7 @@ class RemoveSection(Section):
 
 
 Edit = Annotated[
-    AddCamera
-    | ChangeCamera
-    | RemoveCamera
-    | SetZone
-    | RenameZone
-    | DeleteZone
-    | ChangeSection
-    | RemoveSection,
+    AddCamera | ChangeCamera | RemoveCamera | SetZones | ChangeSection | RemoveSection,
     Field(discriminator="edit"),
 ]
 
@@ -194,33 +172,24 @@ def _applied(text: str, edit: Edit) -> str:
     match edit:
         case AddCamera():
             file.add_table(CAMERAS, edit.keys)
-            for zone, corners in edit.zones.items():
-                file.set_zone(file.latest, zone, corners, edit.zone_hours.get(zone))
+            file.set_zones(file.latest, edit.zones, edit.zone_hours)
         case ChangeCamera():
             file.change(file.camera(edit.camera), edit.keys)
         case RemoveCamera():
             file.remove(file.camera(edit.camera))
-        case SetZone(camera=camera, zone=zone):
-            file.set_zone(file.camera(camera), zone, edit.corners, edit.hours)
-        case RenameZone(camera=camera, zone=zone):
-            file.rename_zone(file.camera(camera), zone, edit.to)
-        case DeleteZone(camera=camera, zone=zone):
-            file.delete_zone(file.camera(camera), zone)
+        case SetZones():
+            file.set_zones(file.camera(edit.camera), edit.zones, edit.zone_hours)
         case ChangeSection():
-            _change_section(file, edit)
+            path = tuple(edit.section.split("."))
+            at = file.section(path, edit.name)
+            if at is not None:
+                file.change(at, edit.keys)
+            else:
+                keys = edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
+                file.add_table(path, keys, is_item=edit.name is not None)
         case RemoveSection():
             file.remove(file.known(tuple(edit.section.split(".")), edit.name))
     return file.text
-
-
-def _change_section(file: _EditedFile, edit: ChangeSection) -> None:
-    path = tuple(edit.section.split("."))
-    at = file.section(path, edit.name)
-    if at is None:
-        keys = edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
-        file.add_table(path, keys, is_item=edit.name is not None)
-    else:
-        file.change(at, edit.keys)
 
 
 class _EditedFile:
@@ -306,70 +275,39 @@ class _EditedFile:
             last = self.tables[-1]
             self.tables[-1] = replace(last, tail=last.tail.rstrip() and last.tail)
 
-    def set_zone(
-        self, at: int, zone: str, corners: Sequence[Corner], hours: Sequence[str] | None
+    def set_zones(
+        self, at: int, zones: Mapping[str, Sequence[Corner]], hours: Mapping[str, Sequence[str]]
     ) -> None:
-        """Set the corners and hours of a zone."""
-        self._set_inner(at, "zones", zone, _polygon(corners))
-        if hours is not None:
-            self._set_inner(at, "zone_hours", zone, _item([*hours]))
-        else:
-            self._remove_inner(at, "zone_hours", zone)
+        """Make the zones of a camera these; one that is the same stays as it is."""
+        self._set_inner(at, "zones", {name: _polygon(zone) for name, zone in zones.items()})
+        self._set_inner(at, "zone_hours", {name: _item([*spans]) for name, spans in hours.items()})
 
-    def rename_zone(self, at: int, zone: str, to: str) -> None:
-        """Give a zone and its hours another name; it becomes the last one."""
-        for key in ("zones", "zone_hours"):
-            found = self._inner(at, key)
-            if found is None or zone not in found[2]:
-                if key == "zones":
-                    raise _missing("zone", zone)
+    def _set_inner(self, at: int, key: str, values: Mapping[str, Item]) -> None:
+        """Make the table `key` of a camera these values, in the form that the file has."""
+        found = self._inner(at, key)
+        gone = [] if found is None else [name for name in found[2] if name not in values]
+        for name, value in [*values.items(), *((name, None) for name in gone)]:
+            # opened for each name: tomlkit loses count of dotted keys that stand apart
+            opened = self._inner(at, key)
+            if opened is None:
+                line = "" if value is None else f"{key}.{name} = {value.as_string()}\n"
+                self.tables[at] = replace(self.tables[at], body=self.tables[at].body + line)
                 continue
-            if to in found[2]:
-                raise ConfigError(
-                    f"zone: expected a new name, got {to!r} which another zone has",
-                    hint="delete that one first, or choose another name",
-                )
-            value = found[2][zone]
-            self._remove_inner(at, key, zone)
-            self._set_inner(at, key, to, value)
-
-    def delete_zone(self, at: int, zone: str) -> None:
-        """Delete a zone and its hours."""
-        if not self._remove_inner(at, "zones", zone):
-            raise _missing("zone", zone)
-        self._remove_inner(at, "zone_hours", zone)
-
-    def _set_inner(self, at: int, key: str, name: str, value: Item) -> None:
-        """Set `key.name` of a camera, in the form that the file has."""
-        # in its own table, or as a dotted key of the camera
-        found = self._inner(at, key)
-        if found is not None:
-            where, document, inner = found
-            _put(inner, name, value)
+            where, document, inner = opened
+            if value is not None:
+                _put(inner, name, value)
+            else:
+                del inner[name]
+                if not len(inner) and where == at:
+                    self._opened_of(document, where).pop(key)
             self._close(where, document)
-            return
-        comment = f" {value.trivia.comment}" if value.trivia.comment else ""
-        line = f"{key}.{name} = {value.as_string()}{comment}\n"
-        self.tables[at] = replace(self.tables[at], body=self.tables[at].body + line)
 
-    def _remove_inner(self, at: int, key: str, name: str) -> bool:
-        found = self._inner(at, key)
-        if found is None or name not in found[2]:
-            return False
-        where, document, inner = found
-        del inner[name]
-        if not len(inner) and where == at:
-            self._opened_of(document, where).pop(key)
-        self._close(where, document)
-        return True
-
-    def _inner(self, at: int, key: str) -> tuple[int, Container, KeyTable] | None:
+    def _inner(self, at: int, key: str) -> tuple[int, Container, Any] | None:
         """The table of a camera's zones: where it is, the document around it, and itself."""
         path = (*self.tables[at].path, key)
         for where in range(at + 1, self._end(at)):
             if self.tables[where].path == path:
-                document, table = self._opened(where)
-                return where, document, table
+                return where, *self._opened(where)
         document, table = self._opened(at)
         inner = table.get(key)
         return None if inner is None else (at, document, inner)

@@ -7,7 +7,6 @@ const cameraOf = (values) => ({
   was: values.name,
   keys: Object.fromEntries(KEYS.map((key) => [key, values[key] ?? null])),
   zones: Object.entries(values.zones).map(([name, corners]) => ({
-    was: name,
     name,
     corners: corners.map((corner) => [...corner]),
     hours: values.zone_hours[name] ?? null,
@@ -34,32 +33,14 @@ const changedKeys = (before, now) => {
   return changed;
 };
 
-const zoneEdits = (camera, before) => {
-  const edits = [];
-  const known = (name) => camera.zones.find((zone) => zone.was === name);
-  for (const name of Object.keys(before.zones)) {
-    if (!known(name)) edits.push({ edit: "delete zone", camera: camera.was, zone: name });
-  }
-  for (const zone of camera.zones) {
-    if (zone.was !== null && zone.was !== zone.name) {
-      edits.push({ edit: "rename zone", camera: camera.was, zone: zone.was, to: zone.name });
-    }
-    const old = zone.was === null ? null : { corners: before.zones[zone.was], hours: before.zone_hours[zone.was] ?? null };
-    if (old && same(old.corners, zone.corners) && same(old.hours, zone.hours)) continue;
-    edits.push({ edit: "set zone", camera: camera.was, zone: zone.name, corners: zone.corners, hours: zone.hours });
-  }
-  return edits;
-};
+const zonesOf = (camera) => ({
+  zones: Object.fromEntries(camera.zones.map((zone) => [zone.name, zone.corners])),
+  zone_hours: Object.fromEntries(camera.zones.filter((zone) => zone.hours !== null).map((zone) => [zone.name, zone.hours])),
+});
 
 const addition = (camera) => {
   const given = Object.entries(camera.keys).filter(([, value]) => value !== null && value !== false);
-  const hours = camera.zones.filter((zone) => zone.hours !== null);
-  return {
-    edit: "add camera",
-    keys: Object.fromEntries(given),
-    zones: Object.fromEntries(camera.zones.map((zone) => [zone.name, zone.corners])),
-    zone_hours: Object.fromEntries(hours.map((zone) => [zone.name, zone.hours])),
-  };
+  return { edit: "add camera", keys: Object.fromEntries(given), ...zonesOf(camera) };
 };
 
 export class Draft {
@@ -78,7 +59,8 @@ export class Draft {
         edits.push({ edit: "remove camera", camera: before.name });
         continue;
       }
-      edits.push(...zoneEdits(camera, before));
+      const zones = zonesOf(camera);
+      if (!same(zones, zonesOf(cameraOf(before)))) edits.push({ edit: "set zones", camera: before.name, ...zones });
       const keys = changedKeys(before, camera.keys);
       if (Object.keys(keys).length) edits.push({ edit: "change camera", camera: before.name, keys });
     }

@@ -78,7 +78,7 @@ export class Zones {
     const names = new Set(this.camera.zones.map((zone) => zone.name));
     let number = this.camera.zones.length + 1;
     while (names.has(`zone-${number}`)) number += 1;
-    this.camera.zones.push({ was: null, name: `zone-${number}`, corners: [], hours: null });
+    this.camera.zones.push({ name: `zone-${number}`, corners: [], hours: null });
     this.chosen = this.camera.zones.length - 1;
     this.list();
     this.changed();
