@@ -73,7 +73,6 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/site"): LOOK,
     ("GET", "/api/cameras"): LOOK,
     ("GET", "/api/cameras/{name}"): LOOK,
-    ("GET", "/api/cameras/{name}/timeline"): LOOK,
     ("GET", "/api/cameras/{name}/moment"): LOOK,
     ("GET", "/api/events/{id}/scene"): LOOK,
     ("GET", "/api/timelines"): LOOK,

@@ -359,7 +359,6 @@ RULES: dict[RouteKey, Rule] = {
     ("GET", "/api/site"): Rule("look"),
     ("GET", "/api/cameras"): Rule("look"),
     ("GET", "/api/cameras/{name}"): Rule("look"),
-    ("GET", "/api/cameras/{name}/timeline"): Rule("look"),
     ("GET", "/api/cameras/{name}/moment"): Rule("look", "looked at a moment of", is_look=True),
     ("GET", "/api/timelines"): Rule("look"),
     ("GET", "/api/stored"): Rule("look"),

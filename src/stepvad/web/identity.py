@@ -78,7 +78,7 @@ class Identities:
         self.accounts, self.cookie, self._web = accounts, known.cookie_name, web
         self.background, self._token, self._lines = Background("accounts"), known, Repeats()
         self.guesses = Guesses(accounts, self.background, known.key)
-        self.sessions = Sessions(token, session_file, longest_s=86400 * web.login_days)
+        self.sessions = Sessions(token, session_file)
 
     def is_token(self, given: str, scope: Scope) -> bool:
         """Whether this is the token; nobody guesses its 192 bits, so no wrong one delays it."""

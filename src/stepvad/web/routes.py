@@ -341,15 +341,17 @@ def _add_cameras(app: FastAPI, site: PageContext) -> None:
         """One camera."""
         return site.camera(name)
 
-    @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
-    def timeline(name: CameraPath) -> TimelineAnswer:
-        """The scores of one camera over the last hour."""
-        return _timeline(site, site.camera(name))
-
     @app.get("/api/timelines", tags=["cameras"])
     def timelines() -> list[TimelineAnswer]:
         """The scores of all cameras over the last hour."""
-        return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
+        return [
+            TimelineAnswer(
+                camera=one.name,
+                threshold=one.threshold,
+                points=[(at, round(score, 3)) for at, score in site.status.timeline(one.name)],
+            )
+            for one in site.status.snapshot().cameras
+        ]
 
     @app.get("/api/cameras/{name}/moment", tags=["cameras"], responses=NOT_THERE)
     def moment(
@@ -359,11 +361,6 @@ def _add_cameras(app: FastAPI, site: PageContext) -> None:
         """The event at a time, or the people then as far as they are in memory or recorded."""
         site.camera(name)
         return NO_POSES if site.replays is None else site.replays.moment(name, at)
-
-
-def _timeline(site: PageContext, camera: live.CameraView) -> TimelineAnswer:
-    points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
-    return TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
 def _add_events(app: FastAPI, site: PageContext) -> None:

@@ -120,7 +120,6 @@ def test_the_page_is_told_in_words(tmp_path: Path, web: str, words: list[str]) -
         ),
         ('user_header = "Remote User"\n', "expected the form"),
         ('sso_role = "boss"\n', "sso_role"),
-        ("login_days = 0\n", "login_days: expected greater than 0"),
     ],
 )
 def test_single_sign_on_is_whole_or_refused(tmp_path: Path, web: str, problem: str) -> None:

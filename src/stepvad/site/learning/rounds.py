@@ -61,6 +61,8 @@ MANY_BLOCKS = 12
 """Below so many blocks, recordings are split one by one."""
 HOLD_OUT = 3
 """One in so many blocks is held out."""
+FOOTAGE_HOURS = 48.0
+"""Maximum footage to fit on, roughly."""
 FILE_HOURS = 1 / 30
 """Hours of one recording, roughly: two minutes."""
 
@@ -240,9 +242,7 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     judged, versions = JudgedEvents.from_store(settings.data), Versions(settings.data)
     before = versions.current
     # one recording in three is held out, for the calibration
-    recordings = newest(
-        find_recordings(settings.data / RECORDINGS), settings.learning.footage_hours
-    )
+    recordings = newest(find_recordings(settings.data / RECORDINGS), FOOTAGE_HOURS)
     held = held_out(recordings)
     names = {one.path.stem for one in held}
     clips = _clips([one for one in recordings if one.path.stem not in names], judged, fitting=True)

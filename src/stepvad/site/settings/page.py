@@ -217,7 +217,6 @@ class Web(Section):
         "directory. The page of a fleet has accounts only if this is set.",
     )
     audit_days: float = Field(90.0, gt=0, description="How long the audit log is kept.")
-    login_days: float = Field(30.0, gt=0, description="A log-in ends after this time.")
     user_header: str | None = Field(
         None,
         pattern=HEADER,

@@ -61,12 +61,6 @@ class LearningSettings(Section):
         description="Hours in which new models are fitted, after the first ones; the site keeps "
         "watching.",
     )
-    footage_hours: float = Field(
-        48.0,
-        gt=0,
-        description="Maximum footage to fit on, roughly: blocks of ten minutes, spread evenly over "
-        "all recordings.",
-    )
     keep: int = Field(3, ge=1, le=100, description="Older models to keep.")
 
     @property

@@ -22,7 +22,6 @@ from stepvad.site.status import CaptureState
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
-    from stepvad.codec import JsonObject
     from stepvad.events.record import Record, SinkMessage
     from stepvad.events.rules import ChangeKind
     from stepvad.site.settings.sections import MqttSettings
@@ -126,10 +125,9 @@ class Mqtt:
                 opened.add(message.after.id)
             else:  # an end, or words that came after it
                 opened.discard(message.after.id)
-            # each change as an event, as a review, and as the state of its camera
+            # each change as an event, and as the state of its camera
             sent = [
                 self._publish("events", encode(message).decode()),
-                self._publish("reviews", json.dumps(review(message))),
                 self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True),
             ]
         for one in sent:
@@ -229,26 +227,6 @@ class Mqtt:
         if self._connected.is_set():
             self._reason = f"the connection is lost ({reason})"
         self._connected.clear()
-
-
-def review(message: SinkMessage) -> JsonObject:
-    """The same change in the format of Frigate's reviews."""
-    return {
-        "type": message.type,
-        "before": _reviewed(message.before),
-        "after": _reviewed(message.after),
-    }
-
-
-def _reviewed(event: Record) -> JsonObject:
-    return {
-        "id": event.id,
-        "camera": event.camera,
-        "start_time": event.start_time,
-        "end_time": event.end_time,
-        "severity": event.severity,
-        "data": {"detections": [event.id], "objects": [event.label], "zones": list(event.zones)},
-    }
 
 
 def discovery_topics(prefix: str, discovery: str, site: str, camera: str) -> dict[str, str]:
