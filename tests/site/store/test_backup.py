@@ -179,12 +179,6 @@ SPOILED: dict[str, Callable[[Path], object]] = {
     "text": lambda path: path.write_text("hello " * 2000),
     "overwritten": lambda path: overwrite(path, 20_000, b"\xa5" * 9000),
     "an overwritten schema": lambda path: overwrite(path, 3000, b"\xff" * 1000),
-    "no outbox": lambda path: change(path, "DROP TABLE outbox"),
-    "other columns": lambda path: change(path, "ALTER TABLE poses RENAME body TO bytes"),
-    "a trigger": lambda path: change(
-        path, "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM poses; END"
-    ),
-    "a view": lambda path: change(path, "CREATE VIEW v AS SELECT 1"),
     "a table that is not UTF-8": lambda path: overwrite(
         path, path.read_bytes().index(b"CREATE TABLE epochs") + 8, b"\xff\xfe"
     ),
@@ -195,7 +189,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 def test_a_backup_that_is_refused_changes_no_byte(live: Path, copy: Path, spoil: str) -> None:
     SPOILED[spoil](copy)
     before = content(live)
-    with pytest.raises(DataError, match=r"expected .*backup|expected tables") as caught:
+    with pytest.raises(DataError, match=r"expected .*backup") as caught:
         restore(copy, live)
     assert str(copy) in caught.value.problem
     assert caught.value.hint

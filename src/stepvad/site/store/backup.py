@@ -7,14 +7,14 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import DataError
 from stepvad.events.record import DAY_S
 from stepvad.files import remove_leftovers, temporary_directory
 from stepvad.site.settings.sections import RetentionSettings
-from stepvad.site.store.database import EVENT_STORE, is_empty_database, schema_of, store_error
+from stepvad.site.store.database import EVENT_STORE, is_empty_database, store_error
 
 BEFORE = ".before-restore"
 """Suffix of the replaced store, which is kept; there is at most one."""
@@ -29,7 +29,12 @@ def restore(path: Path, onto: Path) -> Path | None:
     The backup is copied next to the store and checked there. Only then are the two
     swapped. Epochs continue from the larger number of both, so no id is assigned twice.
     """
-    _refuse_what_is_no_file(path, onto)
+    if not path.is_file() or (onto.exists() and path.samefile(onto)):
+        got = "the store that it would replace" if path.is_file() else "no such file"
+        raise DataError(
+            f"{path}: expected a backup, got {got}",
+            hint="create one with: stepvad events backup FILE",
+        )
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # a copy beside the store, so that the swap is one rename
     with _exclusive_lock(onto.parent), _copied(path, onto) as staged:
@@ -37,19 +42,6 @@ def restore(path: Path, onto: Path) -> Path | None:
         if onto.exists():
             _go_on_from(_epochs(onto), staged)
         return _swap(staged, onto)
-
-
-def _refuse_what_is_no_file(path: Path, onto: Path) -> None:
-    if not path.is_file():
-        raise DataError(
-            f"{path}: expected a backup, got no such file",
-            hint="create one with: stepvad events backup FILE",
-        )
-    if onto.exists() and path.samefile(onto):
-        raise DataError(
-            f"{path}: expected a backup, got the store that it would replace",
-            hint="give a file that stepvad events backup wrote",
-        )
 
 
 @contextmanager
@@ -97,29 +89,11 @@ def _check(staged: Path, path: Path) -> None:
     try:
         with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
             EVENT_STORE.verify(connection, path, "a backup of an event store")
-            # all of its pages, then the tables and their columns
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise DataError(f"{path}: expected a complete backup, got: {found[0]}", hint=_HINT)
-            _check_tables(connection, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected a complete backup, got: {error}", hint=_HINT) from error
-
-
-def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    found, expected = schema_of(connection), {}
-    with closing(sqlite3.connect(":memory:")) as reference:
-        EVENT_STORE.create(reference)
-        expected = schema_of(reference)
-    for name, columns in expected.items():
-        if found.get(name) != columns:
-            raise DataError(
-                f"{path}: expected a complete backup, got another table {name}",
-                hint=_HINT,
-            )
-    kinds = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1"
-    for (name,) in connection.execute(kinds):
-        raise DataError(f"{path}: expected tables and indexes only, got {name}", hint=_HINT)
 
 
 def _epochs(store: Path) -> dict[str, int]:
@@ -154,10 +128,9 @@ def _swap(staged: Path, onto: Path) -> Path | None:
         os.fsync(written.fileno())
     # the old store keeps a second name while the new one takes its place
     before = onto.with_name(onto.name + BEFORE) if onto.exists() else None
-    with nullcontext() if before is None else _locked(onto):
-        if before is not None:
-            _keep(onto, before, staged.parent)
-        staged.replace(onto)
+    if before is not None:
+        _keep(onto, before)
+    staged.replace(onto)
     # the new name is durable, too
     directory = os.open(onto.parent, os.O_RDONLY)
     try:
@@ -167,40 +140,25 @@ def _swap(staged: Path, onto: Path) -> Path | None:
     return before
 
 
-@contextmanager
-def _locked(store: Path) -> Iterator[None]:
-    """Checkpoint the WAL and lock the store exclusively; raise if it is in use."""
-    with closing(sqlite3.connect(store, timeout=1, isolation_level=None)) as connection:
+def _keep(store: Path, before: Path) -> None:
+    """Link the old store to a second name, whole; raise if it is in use."""
+    with closing(sqlite3.connect(store, timeout=1)) as connection:
         try:
-            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-            connection.execute("BEGIN EXCLUSIVE")
+            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()  # ends its log
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise _in_use(store) from None
             raise store_error(store, "that can be replaced", error) from error
-        except sqlite3.DatabaseError:  # damaged: keep it as it is
+        except sqlite3.DatabaseError:  # damaged: keep it as it is, with its log
             mode = "delete"
         if mode != "delete":
             raise _in_use(store)
-        yield
-
-
-def _keep(store: Path, before: Path, temporary: Path) -> None:
-    """Link the old store to a second name, with any WAL that could not be checkpointed."""
-    for end in ("-wal", "-shm"):
-        before.with_name(before.name + end).unlink(missing_ok=True)
-    for end in ("-wal", ""):
-        source, target = (path.with_name(path.name + end) for path in (store, before))
-        if source.exists():
-            link = temporary / target.name
-            try:
-                os.link(source, link)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(source, link)
-            link.chmod(0o600)
-            link.replace(target)
-    for end in ("-wal", "-shm"):
-        store.with_name(store.name + end).unlink(missing_ok=True)
+    for end in ("-shm", "-wal", ""):
+        old, new = (path.with_name(path.name + end) for path in (store, before))
+        new.unlink(missing_ok=True)
+        if end and old.exists():
+            old.replace(new)
+    os.link(store, before)
 
 
 def _in_use(place: Path) -> DataError:

@@ -451,15 +451,6 @@ class SlowQueryError(DataError):
     """A query took too long."""
 
 
-def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """The columns of every table."""
-    rows = connection.execute(
-        "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c "
-        "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid"
-    ).fetchall()
-    return {name: tuple(c for table, c in rows if table == name) for name in dict(rows)}
-
-
 class StoreError(DataError):
     """The event store, or another database of the site, cannot be read or written."""
 
