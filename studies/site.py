@@ -1,10 +1,13 @@
-"""What one machine carries: real cameras through a whole site, or simulated poses through one core.
+"""What one machine carries: cameras through a whole site, or simulated poses through one core.
 
-Four RTSP cameras that GStreamer plays on the loopback interface, for some minutes:
+Cameras that play a video and, in turns, its empty scene, at 640x360, each in a loop. The site runs
+in processes of its own; with --before it does so in turns with that of another source tree:
 
-    python -m studies site VIDEO --detector D.onnx --pose P.onnx --minutes 30
+    python -m studies site VIDEO --detector D.onnx --pose P.onnx --cameras 8 [--all-ask]
+        [--before TREE] [--rounds 5] [--seconds 60]
 
-How many streams of poses, 15 frames a second with 5 people each, one core keeps up with:
+With --all-ask the camera processes look at every frame. How many streams of poses, 15 frames a
+second with 5 people each, one core keeps up with:
 
     python -m studies site --simulate
 
@@ -17,15 +20,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,19 +41,23 @@ from stepvad.events.rules import Rules
 from stepvad.formats import read_clip
 from stepvad.poses import Pose
 from stepvad.site import demo
-from stepvad.site.app import Site
+from stepvad.site.camera_process import Networks, run_cameras
 from stepvad.site.event_writer import ChangeQueue, TaskQueue
 from stepvad.site.frames import FrameQueues, QueuedFrame
+from stepvad.site.processes import ChildPipe
 from stepvad.site.scoring import ScoringQueues, SiteScorer, Watcher
-from stepvad.site.settings.file import load
 from stepvad.site.stages import Supervisor
-from stepvad.site.status import Delays, LiveStatus
-from studies.figures import cpu_s, resident_mb
-from tests.video.clips import h264_copy
-from tests.video.servers import RtspServer
+from stepvad.site.status import LiveStatus
+from stepvad.video.watching import Watch
+from studies.figures import cpu_s, markdown
+from tests.video.servers import free_port
 
 PEOPLE, FPS = 5, 15.0
 Keypoints = NDArray[np.float32]
+SIZE = (640, 360)
+TOKEN = "token-of-a-measured-site"  # noqa: S105  # guards nothing
+START_S = 180.0
+ALL_ASK = "from studies.site import watch_all; watch_all()"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,14 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("clip", nargs="?", type=Path, help="a video, played in a loop")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--poison", action="store_true")
-    parser.add_argument("--minutes", type=float, default=2.0)
-    parser.add_argument("--cameras", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cameras", type=int, default=8)
     parser.add_argument("--rate", type=float, default=10.0)
-    parser.add_argument("--threshold", type=float, default=8.0)
-    parser.add_argument("--detector", default="yolox-nano")
-    parser.add_argument("--pose", default="rtmpose-s")
-    parser.add_argument("--engine", default="onnxruntime")
-    parser.add_argument("--processes", type=int, help="camera processes")
+    parser.add_argument("--detector", default="rtmdet-nano")
+    parser.add_argument("--pose", default="movenet-lightning")
+    parser.add_argument("--all-ask", action="store_true", help="look at every frame")
+    parser.add_argument("--before", type=Path, help="source tree of another version")
     parser.add_argument("--model", type=Path, default=demo.MODEL)
     options = parser.parse_args(arguments)
     if options.simulate:
@@ -76,97 +86,145 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def cameras(options: argparse.Namespace) -> None:
-    """Real cameras for some minutes."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        clip = h264_copy(options.clip, directory / "clip.mkv")
-        servers = [RtspServer(clip, directory / f"rtsp-{n}.log") for n in range(options.cameras)]
-        try:
-            for server in servers:
-                server.start()
-            site = Site(load(_settings(directory, servers, options)))
-            stop = threading.Event()
-            thread = threading.Thread(target=site.run, args=(stop,))
-            thread.start()
-            _observe(site, options.minutes * 60)
-            stop.set()
-            thread.join()
-            _report(site)
-        finally:
-            for server in servers:
-                server.kill()
+    """Rounds of a site with many cameras, in turns with another version's."""
+    here = Path(__file__).resolve().parents[1]
+    trees = {"now": here} | ({"before": options.before.resolve()} if options.before else {})
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    with tempfile.TemporaryDirectory() as directory:
+        settings = _settings(Path(directory), options)
+        for number in range(options.rounds):
+            for name, tree in trees.items():
+                found[name].append(_watched(settings, tree, options))
+                print(number + 1, name, {k: round(v, 2) for k, v in found[name][-1].items()})
+    rows = [
+        [what, *(f"{np.median([one[what] for one in found[name]]):.2f}" for name in trees)]
+        for what in found["now"][0]
+    ]
+    print(markdown([f"medians of {options.rounds}", *trees], rows, words=[0]))
 
 
-def _settings(directory: Path, servers: list[RtspServer], options: argparse.Namespace) -> Path:
+def watch_all() -> None:
+    """`stepvad watch` whose camera processes look at every frame."""
+    from stepvad.cli import main as stepvad
+    from stepvad.site import cameras
+
+    vars(cameras)["run_cameras"] = run_asking
+    stepvad()
+
+
+def run_asking(site: ChildPipe, networks: Networks) -> None:
+    """A camera process that looks at every frame."""
+    Watch.asks = lambda *_: True  # type: ignore[method-assign]
+    run_cameras(site, networks)
+
+
+def _settings(directory: Path, options: argparse.Namespace) -> Path:
+    """A site whose cameras show the video and its empty scene in turns."""
+    import av
+
+    # the scene without people: the median of frames that are far apart
+    with av.open(str(options.clip)) as source:
+        rate = source.streams.video[0].average_rate or 10
+        frames = [one.reformat(*SIZE, format="yuv420p") for one in source.decode(video=0)]
+    empty = np.median([one.to_ndarray() for one in frames[::20]], axis=0).astype(np.uint8)
+    for name in ("crowd", "empty"):
+        with av.open(str(directory / f"{name}.mkv"), "w") as target:
+            stream: Any = target.add_stream("libx264", rate=rate)
+            stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+            stream.options = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20"}
+            for number, one in enumerate(frames):
+                copy = av.VideoFrame.from_ndarray(empty, "yuv420p") if name == "empty" else one
+                copy.pts, copy.time_base = number, 1 / rate
+                target.mux(stream.encode(copy))
+            target.mux(stream.encode())
     text = f'name = "measured"\nmodel = "{options.model.absolute()}"\n'
-    for number, server in enumerate(servers):
-        user, address = server.address.removeprefix("rtsp://").split("@")
-        os.environ[f"CAMERA_{number}"] = user
+    for number in range(options.cameras):
+        name = ("crowd", "empty")[number % 2]
         text += (
-            f'[[cameras]]\nname = "camera-{number}"\nurl = "rtsp://{address}"\n'
-            f'credentials = "env:CAMERA_{number}"\nrate = {options.rate}\n'
-            f"threshold = {options.threshold}\n"
+            f'[[cameras]]\nname = "{name}-{number}"\nurl = "{name}.mkv"\n'
+            f"rate = {options.rate}\nthreshold = 50.0\nloop = true\n"
         )
     text += f'[pose]\ndetector = "{options.detector}"\npose = "{options.pose}"\n'
-    text += f'engine = "{options.engine}"\n'
-    text += "" if options.processes is None else f"processes = {options.processes}\n"
-    text += "[web]\nenabled = false\n"
-    path = directory / "site.toml"
-    path.write_text(text)
-    return path
+    (directory / "token").write_text(TOKEN)
+    (directory / "token").chmod(0o600)
+    (directory / "site.toml").write_text(text)
+    return directory / "site.toml"
 
 
-def _observe(site: Site, seconds: float) -> None:
-    """Print memory and processor time of all processes, some twenty times."""
-    began, before = time.monotonic(), time.monotonic()
-    cpu = _usage(site)[1]
-    print("minute  MB (site)  MB (all)  cores  people")
-    while (now := time.monotonic()) - began < seconds:
-        time.sleep(min(max(seconds / 20, 5.0), seconds))
-        sizes, used = _usage(site)
-        took, before = time.monotonic() - before, time.monotonic()
-        people = sum(view.people for view in site.status.snapshot().cameras)
-        print(
-            f"{(now - began) / 60:6.1f}  {sizes[0]:9.0f}  {sum(sizes):8.0f}  "
-            f"{(used - cpu) / took:5.2f}  {people:6}",
-            flush=True,
-        )
-        cpu = used
-
-
-def _usage(site: Site) -> tuple[list[float], float]:
-    """Megabytes of each process, the site first, and seconds of processor time of all."""
-    sizes, seconds = [], 0.0
-    for pid in (os.getpid(), *site.pipeline.cameras.pids().values()):
-        try:
-            size, used_s = resident_mb(pid), cpu_s(pid)
-        except OSError:
-            continue
-        sizes.append(size)
-        seconds += used_s
-    return sizes, seconds
-
-
-def _report(site: Site) -> None:
-    print(
-        "\ncamera      in  scored  shed  skipped  events   frame to score p50 p95 p99 s   to event"
+def _watched(settings: Path, tree: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Watch for a while; what it took, and what was seen."""
+    port = free_port()
+    page = f'[web]\nport = {port}\ntoken = "file:token"\n'
+    own = settings.with_name(f"site-{port}.toml")
+    own.write_text(
+        f"{settings.read_text()}{page}".replace("name =", f'data = "data-{port}"\nname =', 1)
     )
-    for view in site.status.snapshot().cameras:
-        count: Any = view.counts
-        late = "  ".join(_seconds(s) for s in _quantiles(view.latency))
-        alert = "  ".join(_seconds(s) for s in _quantiles(view.alerts))
-        print(
-            f"{view.name}  {count['frames_in']:6}  {count['scored']:6}  {count['shed']:4}  "
-            f"{count['skipped']:7}  {count['events']:6}   {late}   {alert}"
-        )
+    is_now = tree == Path(__file__).resolve().parents[1]
+    words = ["-c", ALL_ASK] if options.all_ask and is_now else ["-m", "stepvad"]
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}", "OMP_NUM_THREADS": "1"}
+    with _running([sys.executable, *words, "watch", str(own)], tree, environment) as pid:
+        address, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=address, headers=headers, timeout=10) as client:
+            # from the first child until every camera has been scored
+            deadline = time.monotonic() + START_S
+            while not (children := _children(pid)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            began = time.monotonic()
+            while not all(one["counts"]["scored"] for one in _views(client)):
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"{tree}: some camera shows nothing")
+                time.sleep(0.05)
+            started_s = time.monotonic() - began
+            # a while later: what each camera got, and what all processes took
+            time.sleep(options.seconds / 4)
+            children = _children(pid)
+            before, cpu, at = _views(client), sum(map(cpu_s, [pid, *children])), time.monotonic()
+            time.sleep(options.seconds)
+            took = time.monotonic() - at
+            after = _views(client)
+            cores = (sum(map(cpu_s, [pid, *children])) - cpu) / took
+            memory = [_pss_mb(one) for one in (pid, *children)]
+    result = {"start s": started_s, "MB children": sum(memory[1:]), "MB all": sum(memory)}
+    result["cores"] = cores
+    for kind in ("crowd", "empty"):
+        some = [(a, b) for a, b in zip(before, after, strict=True) if a["name"].startswith(kind)]
+        n = [b["counts"]["scored"] - a["counts"]["scored"] for a, b in some]
+        result[f"{kind}: frames a second"] = float(np.mean(n)) / took
+        result[f"{kind}: delay s"] = float(np.median([b["latency"]["p50"] for _, b in some]))
+    return result
 
 
-def _quantiles(delays: Delays) -> tuple[float | None, ...]:
-    return delays.p50, delays.p95, delays.p99
+@contextmanager
+def _running(words: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Iterator[int]:
+    with subprocess.Popen(words, cwd=cwd, env=environment, stderr=subprocess.DEVNULL) as site:
+        try:
+            yield site.pid
+        finally:
+            site.terminate()
 
 
-def _seconds(value: float | None) -> str:
-    return "   -" if value is None else f"{value:.3f}"
+def _views(client: httpx.Client) -> list[dict[str, Any]]:
+    """The cameras as the page knows them; none while it is not there."""
+    with suppress(httpx.HTTPError):
+        found: list[dict[str, Any]] = client.get("/api/cameras").json()
+        return found
+    return [{"counts": {"scored": 0}}]
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that decode and find people."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            with suppress(OSError):
+                if ".processes" in Path(f"/proc/{child}/cmdline").read_text():
+                    found.append(int(child))
+    return found
+
+
+def _pss_mb(pid: int) -> float:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1e3
 
 
 def simulate(model: Path) -> None:
@@ -186,6 +244,10 @@ def simulate(model: Path) -> None:
             break
         carried = streams
     print(f"one core carries {carried} streams of {FPS:g} frames a second with {PEOPLE} people")
+
+
+def _seconds(value: float | None) -> str:
+    return "   -" if value is None else f"{value:.3f}"
 
 
 def _keep_to_one_core() -> None:

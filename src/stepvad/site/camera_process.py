@@ -42,7 +42,7 @@ from stepvad.tracker import Tracker
 from stepvad.video.camera import Camera, Device
 from stepvad.video.estimators import PoseEstimator, open_estimator
 from stepvad.video.networks import choose_engine
-from stepvad.video.source import Frame, open_footage
+from stepvad.video.source import Frame, open_footage, opencv
 from stepvad.video.url import Url
 from stepvad.video.watching import Watch
 
@@ -151,6 +151,7 @@ def run_cameras(site: ChildPipe, networks: Networks) -> None:
         return
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)  # loading took much that running does not need
+    opencv("a camera").setNumThreads(1)  # cameras share the cores already
     site.send(READY)
     looker = Looker(site, estimator, networks.min_confidence)
     site.beat = looker.beat
