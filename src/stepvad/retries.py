@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 
@@ -45,4 +44,6 @@ class Backoff:
 
     async def sleep(self, at_least_s: float = 0.0) -> None:
         """Count a failure and wait, in an event loop."""
+        import asyncio  # which a camera's process never needs
+
         await asyncio.sleep(self.next_s(at_least_s))

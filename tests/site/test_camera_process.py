@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -32,6 +34,7 @@ from stepvad.site.camera_process import (
     encode_frame,
 )
 from stepvad.video.source import Frame, Picture
+from tests.video import graphs
 from tests.video.clips import walking_images, write_images, write_pictures
 from tests.video.servers import wait_until
 
@@ -292,3 +295,36 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 def test_what_is_no_beat_is_refused(data: bytes) -> None:
     with pytest.raises(DataError, match="camera process: expected a beat"):
         decode_beat(data)
+
+
+LEAN = """
+import sys
+from stepvad.site import camera_process, processes
+from stepvad.site.camera_process import Networks, Source
+networks = Networks(*sys.argv[1:3], "onnxruntime", "float32", "cpu", 1, 0.25)
+estimator = networks.open()
+import numpy as np
+image = np.zeros((64, 64, 3), np.uint8)
+(boxes,) = estimator.detect([image])
+(people,) = estimator.estimate([image], [boxes])
+assert len(people) == 1
+camera_process.Tracker().update(people, time_s=0.0)
+import av
+heavy = {"pydantic", "ssl", "asyncio", "sqlite3", "scipy", "onnx", "urllib.request"}
+print(*sorted(heavy & {*sys.modules}))
+"""
+
+
+@pytest.mark.ci
+def test_a_camera_process_imports_nothing_that_the_site_alone_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "cache"))  # empty: nothing is adapted yet
+    joints = np.tile(np.array([0.5, 0.1, 0.8], np.float32), (17, 1))
+    files = [
+        graphs.yolox(tmp_path / "y.onnx", {70: [0.5, 0.25, 0.0, 0.0, 0.8, 0.9]}),
+        graphs.movenet(tmp_path / "m.onnx", joints),
+    ]
+    command = [sys.executable, "-c", LEAN, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr

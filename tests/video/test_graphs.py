@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stepvad.people import Boxes
 from stepvad.video import graphs as stored
-from stepvad.video.estimators import PersonDetector, PoseNetwork, prepare_networks
-from stepvad.video.graphs import movenet_pixels, read_graph, stored_graph
+from stepvad.video.estimators import PersonDetector, PoseNetwork
+from stepvad.video.graphs import main, movenet_pixels, prepare_networks, read_graph, stored_graph
 from stepvad.video.networks import CROPS, ImageNetwork, PoseEngine, open_network
 from tests.video import graphs
 from tests.video.test_estimators import models, street
@@ -246,12 +246,13 @@ def test_a_graph_is_read_from_the_store_and_anew_if_that_is_damaged(
 ) -> None:
     monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "cache"))
     file = yolox(tmp_path / "y.onnx")
-    prepare_networks(file, movenet(tmp_path / "m.onnx"))
+    main([str(file), str(movenet(tmp_path / "m.onnx")), "no-network"])
     first, kept = stored_graph(file), [*(tmp_path / "cache" / "graphs").iterdir()]
     assert len(kept) == 2
     # what is stored is enough: the file is not read with onnx again
     with monkeypatch.context() as patched:
         patched.setattr(stored, "read_graph", lambda file: pytest.fail("read again"))
+        prepare_networks(str(file))
         assert stored_graph(file) == first
     for one in kept:
         one.write_bytes(one.read_bytes()[:-9])

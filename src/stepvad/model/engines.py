@@ -20,7 +20,6 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from stepvad import executors
 from stepvad.config import Config, Engine, Runtime
@@ -160,12 +159,16 @@ def fold(weights: Weights, config: Config) -> Folded:
 
 def gelu(a: NDArray[Float]) -> NDArray[Float]:
     """The exact a Φ(a), in the precision of `a`."""
+    from scipy.special import erf  # which a camera's process never needs
+
     half = a.dtype.type(0.5)
     return a * (erf(a * np.sqrt(half)) + 1) * half
 
 
 def gelu_and_slope(a: NDArray[Float]) -> tuple[NDArray[Float], NDArray[Float]]:
     """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), in the precision of `a`."""
+    from scipy.special import erf
+
     half = a.dtype.type(0.5)
     Phi = (erf(a * np.sqrt(half)) + 1) * half
     phi = np.exp(-half * a * a) * np.sqrt(half / a.dtype.type(np.pi))

@@ -41,6 +41,7 @@ from stepvad.site.status import CaptureState
 from stepvad.tracker import Tracker
 from stepvad.video.camera import Camera, Device
 from stepvad.video.estimators import PoseEstimator, open_estimator
+from stepvad.video.graphs import prepare_networks
 from stepvad.video.networks import choose_engine
 from stepvad.video.source import Frame, open_footage, opencv
 from stepvad.video.url import Url
@@ -77,6 +78,7 @@ class Networks:
 
     def open(self) -> PoseEstimator:
         """Load them."""
+        prepare_networks(self.detector, self.pose)
         engine = choose_engine(self.engine, self.precision, self.device)
         return open_estimator(self.detector, self.pose, runtime=engine, threads=self.threads)
 

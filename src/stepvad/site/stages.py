@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import os
-import sqlite3
 import sys
 import threading
 import time
@@ -406,6 +405,8 @@ class FailureLog:
         held = self._repeats.admit((what, type(error)))
         if held is None:
             return
+        import sqlite3  # which a camera's process hardly needs
+
         is_expected = isinstance(error, StepvadError | OSError | sqlite3.Error)
         words = str(error) or type(error).__name__
         trace = None if is_expected else error

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stepvad.config import PoseRuntime
 from stepvad.errors import ModelFileError
 from stepvad.people import Boxes, Float32s, People, iou, no_boxes
-from stepvad.video.graphs import CELLS, AnyArray, movenet_pixels, stored_graph
+from stepvad.video.graphs import CELLS, AnyArray, movenet_pixels
 from stepvad.video.models import DETECTOR, POSE, model_file
 from stepvad.video.networks import (
     ImageNetwork,
@@ -58,12 +58,6 @@ def open_estimator(
         open_detector(detector, runtime=runtime, threads=threads),
         PoseNetwork(_network(pose, runtime, threads)),
     )
-
-
-def prepare_networks(detector: str | Path = DETECTOR, pose: str | Path = POSE) -> None:
-    """Fetch two networks and store their graphs, so that every process only loads them."""
-    for model in (detector, pose):
-        stored_graph(model_file(model))
 
 
 def open_detector(

@@ -5,19 +5,24 @@ A stored graph is loaded without onnx, whose memory a camera's process would kee
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepvad.errors import ModelFileError
+from stepvad.errors import ModelFileError, StepvadError
 from stepvad.files import PUBLIC, replacing
 from stepvad.model.engines import onnxruntime_graph
-from stepvad.video.models import cache_directory
+from stepvad.video.models import cache_directory, known_file, model_file
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +55,31 @@ class NetworkGraph:
     """A detector that takes pictures of any size in steps of 32."""
 
 
+def prepare_networks(*models: str) -> None:
+    """Have networks fetched and their graphs stored, so that this process only loads them.
+
+    Another process does so, one at a time on a machine, and takes what that imports with it. Its
+    errors come again, with their reason, when this process opens the networks.
+    """
+    files = [known_file(model) for model in models]
+    if not all(file.is_file() and _kept(file).is_file() for file in files):
+        command = [sys.executable, "-m", "stepvad.video.graphs", *models]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+
+
+def main(models: Sequence[str]) -> None:
+    """Fetch networks and store their graphs."""
+    with ExitStack() as stack, suppress(StepvadError, OSError):
+        directory = cache_directory()
+        directory.mkdir(parents=True, exist_ok=True)
+        fcntl.flock(stack.enter_context((directory / "lock").open("w")), fcntl.LOCK_EX)
+        for model in models:
+            stored_graph(model_file(model))
+
+
 def stored_graph(file: Path) -> NetworkGraph:
     """The graph of a network's file, from the cache if it was stored there."""
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    kept = cache_directory() / "graphs" / f"{digest[:32]}-{VERSION}"
+    kept = _kept(file)
     try:
         return _read(kept.read_bytes())
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -67,6 +92,13 @@ def stored_graph(file: Path) -> NetworkGraph:
     except (OSError, ModelFileError) as error:
         log.info("every process adapts %s anew: %s", file, error)
     return graph
+
+
+def _kept(file: Path) -> Path:
+    """Where the graph of a network's file is stored."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    return cache_directory() / "graphs" / f"{digest[:32]}-{VERSION}"
 
 
 def read_graph(file: Path, *, adapt: bool = True) -> NetworkGraph:
@@ -172,3 +204,7 @@ def _read(stored: bytes) -> NetworkGraph:
         raise ValueError("expected another checksum")
     ports = [Port(name, tuple(shape)) for name, shape in (facts["input"], *facts["outputs"])]
     return NetworkGraph(content, ports[0], tuple(ports[1:]), facts["any_size"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

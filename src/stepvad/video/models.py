@@ -122,6 +122,12 @@ def model_file(model: str | Path, cards: tuple[ModelCard, ...] = CARDS) -> Path:
     return card.cached
 
 
+def known_file(model: str) -> Path:
+    """Where the file of a network is, or will be once it was fetched."""
+    cached = next((card.cached for card in CARDS if card.name == model), None)
+    return Path(model) if cached is None or Path(model).is_file() else cached
+
+
 def cards_of(names: Sequence[str], cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
     """The networks of these names; without names, the default detector and pose network."""
     known = {card.name: card for card in cards}

@@ -7,16 +7,18 @@ import logging
 import os
 import re
 import socket
-import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from stepvad.errors import ConfigError, DataError, os_reason
 from stepvad.files import HIDDEN, SECRET_NAME, redact, secret_line
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +135,10 @@ class CameraTls:
             )
         return bundle
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> SSLContext:
         """SSL context that verifies the certificate chain and the host name."""
+        import ssl  # which a camera without TLS never needs
+
         bundle = self.bundle()
         try:
             context = ssl.create_default_context(cafile=str(bundle))
@@ -180,8 +184,10 @@ def check_server(av: Any, address: str, tls: CameraTls, timeout_s: float) -> Non
             with server:
                 if parts.scheme != "https":
                     _refuse_redirect(parts, _status(server, _described(parts), deadline))
-    except ssl.SSLCertVerificationError as error:
-        raise _refused(host, tls, error) from None
+    except OSError as error:
+        if why := getattr(error, "verify_message", ""):  # only a certificate's error has one
+            raise _refused(host, tls, why) from None
+        raise
 
 
 def warn_if_insecure(camera: str, address: str, tls: CameraTls) -> None:
@@ -285,6 +291,8 @@ def _check_build(av: Any) -> None:
 
 
 def _system_bundle() -> Path | None:
+    import ssl
+
     known = ssl.get_default_verify_paths().cafile
     candidates = [Path(path) for path in (known, *BUNDLES) if path]
     return next((path for path in candidates if path.is_file()), None)
@@ -320,9 +328,9 @@ def _refuse_redirect(parts: SplitResult, status: str) -> None:
         )
 
 
-def _refused(host: str, tls: CameraTls, error: ssl.SSLCertVerificationError) -> DataError:
+def _refused(host: str, tls: CameraTls, why: str) -> DataError:
     """The error for a certificate that fails verification."""
-    got = error.verify_message.rstrip(".")
+    got = why.rstrip(".")
     return DataError(
         f"{host}: expected a certificate for {host} by an authority in {tls.bundle()}, got: {got}; "
         "no password was sent",
