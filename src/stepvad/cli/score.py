@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -424,9 +423,6 @@ class CanvasOptions:
             help="Video or folder of pictures that the poses come from; without it, drawn on black."
         ),
     ] = None
-    size: Annotated[
-        str | None, Option("--size", help="Size of the black background as WIDTHxHEIGHT.")
-    ] = None
     fps: Annotated[
         float | None,
         Option(
@@ -436,35 +432,22 @@ class CanvasOptions:
         ),
     ] = None
 
-    def pixels(self) -> tuple[int, int] | None:
-        """Width and height of the black canvas, if given."""
-        if self.size is None:
-            return None
-        if self.video is not None or not re.fullmatch("[0-9]+x[0-9]+", self.size):
-            raise StepvadError(
-                f"--size: expected a size like 1280x720, without --video, got {self.size}",
-                hint="drop --size: a video has its own",
-            )
-        width, _, height = self.size.partition("x")
-        return int(width), int(height)
-
 
 @dataclass(frozen=True, slots=True)
 class FrameOptions:
-    """Frames to draw, and those to save as images."""
+    """Frames to draw, and how many to save as images."""
 
     frames: options.FramePart = ":"
     stills: Annotated[
         int, Option(min=0, help="Number of stills to save as .png, at the highest scores.")
     ] = 0
-    at: Annotated[list[int] | None, Option(min=0, help="Frame to save as .png; repeatable.")] = None
 
 
 @options.grouped
 def overlay(
     model: options.ModelFile,
     output: Annotated[
-        Path, Option("-o", "--output", help="Output video as .mp4, or a directory for stills only.")
+        Path, Option("-o", "--output", help="Output video as .mp4; stills go beside it.")
     ],
     *,
     canvas: CanvasOptions,
@@ -491,17 +474,17 @@ def overlay(
 
         stepvad overlay model.safetensors clip.parquet -o clip.mp4 --video clip.avi --stills 3
 
-    With the ground truth shaded; stills only:
+    With the ground truth shaded:
 
-        stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
+        stepvad overlay model.safetensors clip.json -o clip.mp4 --labels people
     """
     from stepvad.evaluation import baselines
-    from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
     from stepvad.video import source, timeline
 
     source.opencv("overlay")
-    _check_video(output, wanted)
+    terminal.check_output(output, ".mp4")
+    overlays.check_encoder()
     if threshold is not None and not 0 < threshold < float("inf"):
         raise StepvadError(
             f"--threshold: expected a number above 0, got {threshold}",
@@ -511,7 +494,7 @@ def overlay(
     video = None if canvas.video is None else source.open_footage(canvas.video)
     with terminal.progress_bars() as report, terminal.notes_of("stepvad.video"):
         clip, abnormal = labelled.read(format, report)
-        pixels = overlays.frame_size(clip, video, canvas.pixels())
+        pixels = overlays.frame_size(clip, video)
         first, end = options.frame_range(wanted.frames, clip.n_frames)
         frames = range(first, end or clip.n_frames)
         # frames per second: the user, the video, the clip, else 25
@@ -525,28 +508,9 @@ def overlay(
         scale = overlays.scale_of(scores, red)
         shown = timeline.ShownFrames(frames, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
-        # frames of the stills: the highest scores, and those that were named
-        moments = overlays.choose_stills(
-            drawn, frames, rate, highest=wanted.stills, at=wanted.at or ()
-        )
-        target = overlays.Target(output, file_stem(clip.name))
-        overlays.write(drawn, target, frames, moments, video=video, report=report)
+        moments = overlays.choose_stills(drawn, frames, rate, wanted.stills)
+        overlays.write(drawn, output, frames, moments, video=video, report=report)
     terminal.say(f"red from {scale.red:.3g}: {scale.meaning}")
     for frame in moments:
-        echo(target.still(frame))
-    if not output.is_dir():
-        echo(output)
-
-
-def _check_video(output: Path, wanted: FrameOptions) -> None:
-    """Before the work starts, reject an output that cannot be written."""
-    from stepvad.video.overlay import check_encoder
-
-    terminal.check_output(output, ".mp4", or_directory=True)
-    if not output.is_dir():
-        check_encoder()
-    elif not wanted.stills and not wanted.at:
-        raise StepvadError(
-            f"{output}: expected stills to put into a directory, got none",
-            hint="add --stills 3 or --at 120, or name an .mp4 file",
-        )
+        echo(overlays.still_path(output, frame))
+    echo(output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,59 +65,32 @@ BT709 = 1
 
 def write(
     overlay: Overlay,
-    target: Target,
+    path: Path,
     frames: Sequence[int],
     stills: Sequence[int],
     *,
     video: Footage | None = None,
     report: Report = silent,
 ) -> None:
-    """Draw frames of an overlay into a video, and stills as PNG; of a directory, stills alone."""
-    wanted = stills if target.path.is_dir() else frames
-    with target.recording(overlay.picture_size, overlay.fps) as record:
-        for done, (frame, picture) in enumerate(pictures(overlay, wanted, video), 1):
+    """Draw frames of an overlay into a video, and some of them as PNG beside it."""
+    with recording(path, overlay.picture_size, overlay.fps) as record:
+        for done, (frame, picture) in enumerate(pictures(overlay, frames, video), 1):
             record(picture)
             if frame in stills:
-                write_png(picture, target.still(frame))
-            report(Progress("drawing", done, len(wanted)))
+                write_png(picture, still_path(path, frame))
+            report(Progress("drawing", done, len(frames)))
 
 
-def choose_stills(
-    overlay: Overlay, frames: range, fps: float, *, highest: int = 0, at: Sequence[int] = ()
-) -> list[int]:
-    """The frames to keep as pictures: those asked for, and the moments of the highest scores."""
-    for frame in at:
-        if frame not in frames:
-            raise StepvadError(
-                f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
-                hint="frames count from 0; --frames limits them",
-            )
+def choose_stills(overlay: Overlay, frames: range, fps: float, highest: int) -> list[int]:
+    """The frames of the highest scores, at least a second apart."""
     scores = overlay.cast.highest()[frames.start : frames.stop]
     moments = highest_moments(scores, highest, round(APART_S * fps))
-    return sorted({*(frames.start + moment for moment in moments), *at})
+    return sorted(frames.start + moment for moment in moments)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Target of an overlay: a video with stills beside it, or a directory of stills alone."""
-
-    path: Path
-    name: str
-    """Of stills in a directory."""
-
-    def still(self, frame: int) -> Path:
-        """The picture of a frame."""
-        base = self.path / self.name if self.path.is_dir() else self.path.with_suffix("")
-        return base.with_name(f"{base.name}-{frame:06}.png")
-
-    @contextmanager
-    def recording(self, size: PixelSize, fps: float) -> Iterator[Callable[[Image], None]]:
-        """Takes the pictures of a video; those for a directory are stills and go elsewhere."""
-        if self.path.is_dir():
-            yield lambda picture: None
-            return
-        with recording(self.path, size, fps) as record:
-            yield record
+def still_path(path: Path, frame: int) -> Path:
+    """The picture of a frame, beside the video."""
+    return path.with_name(f"{path.stem}-{frame:06}.png")
 
 
 class Overlay:
@@ -325,7 +298,7 @@ def check_size(size: PixelSize, where: str) -> PixelSize:
         raise DataError(
             f"{where}: expected a picture of {SMALLEST_SIDE}x16 to {LARGEST_SIDE}x{LARGEST_SIDE}, "
             f"got {size[0]}x{size[1]}",
-            hint="give the size of the video that the poses came from",
+            hint="give the video that the poses came from",
         )
     return size
 
@@ -371,12 +344,10 @@ def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int
     return moments
 
 
-def frame_size(
-    clip: Clip, video: Footage | None = None, asked: PixelSize | None = None
-) -> PixelSize:
-    """The size of a frame: the video's, the one asked for, or what the poses need."""
+def frame_size(clip: Clip, video: Footage | None = None) -> PixelSize:
+    """The size of a frame: the video's, or what the poses need."""
     if video is None:
-        return check_size(asked or canvas_size(clip), clip.name)
+        return canvas_size(clip)
     size = video_size(video)
     check_video(clip, video, size)
     if video.n_frames is not None and video.n_frames > clip.n_frames:
@@ -425,7 +396,7 @@ def check_encoder() -> None:
     except ValueError as error:
         raise StepvadError(
             f"MP4: expected PyAV with the encoder {ENCODER}, got one without",
-            hint="pip install --force-reinstall --only-binary av av, or write stills alone",
+            hint="pip install --force-reinstall --only-binary av av",
         ) from error
 
 
