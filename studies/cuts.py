@@ -252,7 +252,7 @@ async def show_owners(bus: NatsBus) -> None:
     with suppress(UnavailableError):
         print(f"leases: {await bus.leases()}", file=sys.stderr)
         for number in range(bus.subjects.shards):
-            entry = await bus.read(key_of(bus.subjects.place(number)))
+            entry = await bus.read(key_of(number))
             owner = entry and ShardCheckpoint.unpack(entry.value).owner
             print(f"shard {number}: {owner}", file=sys.stderr)
 

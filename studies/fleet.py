@@ -302,7 +302,7 @@ def stormed(directory: Path, brokers: int, shards: int, rounds: int) -> list[flo
     """Seconds of each round; brokers sync what they store."""
 
     async def owned_by(bus: NatsBus, number: int) -> OwnedShard:
-        place = bus.subjects.place(number)
+        place = number
         shard = Shard(place, bus.subjects, models, BatchScorer(), Pace())
         outlets = Outlets(
             subject=bus.subjects.events(place),

@@ -126,7 +126,7 @@ def events() -> float:
     async def publish(address: str) -> float:
         async with connected(BusSettings(servers=[address], shards=SHARDS), "limits") as bus:
             await bus.setup()
-            subjects = [bus.subjects.events(bus.subjects.place(shard)) for shard in range(SHARDS)]
+            subjects = [bus.subjects.events(shard) for shard in range(SHARDS)]
             ready = [body("new", event(number)) for number in range(CHANGES)]
             started = time.monotonic()
             await in_flight(

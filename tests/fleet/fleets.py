@@ -26,11 +26,9 @@ from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.edge.batcher import EncodedBatch
 from stepvad.fleet.edge.buffer import Buffer
-from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.places import Partition
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage, encode
 from stepvad.poses import Clip
@@ -101,8 +99,6 @@ class Player:
     again_s: float = 3.0
     ids: bool = False
     """Whether the broker knows a message that it has; edges do that."""
-    partition: Callable[[str], Partition | None] = lambda site: None
-    """Where cameras of a site are, if they belong to a tenant."""
     sent: int = 0
     sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
@@ -111,9 +107,7 @@ class Player:
         await asyncio.gather(*(self._play(one, started) for one in scripts))
 
     async def _play(self, one: Script, started: float) -> None:
-        part = self.partition(one.site)
-        place = None if part is None else part.place_of(f"{one.site}/{one.camera}")
-        subject = self.bus.subjects.poses(one.site, one.camera, place)
+        subject = self.bus.subjects.poses(one.site, one.camera)
         connections = self.bus.connections
         recent: list[tuple[float, str, bytes]] = []
         for at, batch in one.messages:
@@ -447,7 +441,6 @@ class Sender:
         settings: BusSettings,
         scripts: Sequence[Script],
         *,
-        tenant: str = "",
         again_s: float = 8.0,
     ) -> None:
         (self.site,) = {one.site for one in scripts}
@@ -455,8 +448,7 @@ class Sender:
         cameras = [one.camera for one in scripts]
         self.buffer = Buffer(cameras, 64_000_000, again_s=again_s)
         self._thread = BusThread(settings, f"edge-{self.site}")
-        directory = EdgeDirectory(self.site, tenant, settings.subjects)
-        self.publisher = Publisher(self._thread, self.buffer, cameras, directory, settings.subjects)
+        self.publisher = Publisher(self._thread, self.buffer, cameras, settings.subjects)
         self._running = threading.Thread(target=self.publisher.run, daemon=True)
 
     def start(self) -> None:
@@ -495,15 +487,10 @@ def encoded(batch: Batch) -> EncodedBatch:
 def senders(
     settings: BusSettings,
     scripts: Sequence[Script],
-    *,
-    tenant_of: Callable[[str], str] = lambda site: "",
 ) -> Iterator[list[Sender]]:
     """One edge for each site of the scripts."""
     sites = sorted({one.site for one in scripts})
-    made = [
-        Sender(settings, [one for one in scripts if one.site == site], tenant=tenant_of(site))
-        for site in sites
-    ]
+    made = [Sender(settings, [one for one in scripts if one.site == site]) for site in sites]
     for one in made:
         one.start()
     try:

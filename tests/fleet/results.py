@@ -55,11 +55,9 @@ def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
     return Delivery("stepvad.events.1", data, sequence, 0.0, headers={ID: id})
 
 
-def change(
-    kind: ChangeKind, after: Record, sequence: int = 1, turn: int = 0, *, tenant: str = ""
-) -> FleetChange:
+def change(kind: ChangeKind, after: Record, sequence: int = 1, turn: int = 0) -> FleetChange:
     data = body(kind, after, site=after.camera.partition("/")[0])
-    found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"), tenant=tenant)
+    found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"))
     assert found is not None
     return found
 
@@ -181,7 +179,7 @@ def assert_same(heard: Heard, expected: Quiet) -> None:
 Row = Mapping[str, Any]
 
 _ALL = """
-SELECT tenant, id, site, camera, label, severity,
+SELECT id, site, camera, label, severity,
     extract(epoch FROM start_time)::float8 AS start_time,
     extract(epoch FROM end_time)::float8 AS end_time, top_score, record, rank
 FROM stepvad.events ORDER BY id
@@ -220,16 +218,7 @@ async def stored(dsn: str) -> list[Row]:
         found = await connection.fetch(_ALL)
     finally:
         await connection.close()
-    return [_as_said(dict(one)) for one in found]
-
-
-def _as_said(row: dict[str, Any]) -> Row:
-    """A row with the id that its worker gave the event: the database puts the tenant before it."""
-    tenant, record = row.pop("tenant"), json.loads(row["record"])
-    start = f"{tenant}." if tenant else ""
-    own = {"id": row["id"].removeprefix(start), "record": record}
-    record["id"] = record["id"].removeprefix(start)
-    return row | own
+    return [dict(one) | {"record": json.loads(one["record"])} for one in found]
 
 
 async def last_change(dsn: str) -> float:

@@ -20,9 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from stepvad.fleet.broker.accounts import accounts
-from stepvad.fleet.settings import BusSettings, FleetSettings, TenantSettings
-from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.settings import BusSettings, FleetSettings
 from tests.video.servers import SLOWER, free_port, wait_until
 
 HERE = Path(sys.executable).parent / "nats-server"
@@ -293,13 +291,13 @@ class SecuredBroker:
         self._directory = directory / "nats"
         shutil.copytree(DEPLOY / "nats", self._directory)
         shutil.copytree(certs, self._directory / "certs")
-        self.tenants = [TenantSettings(name=site, sites=[site]) for site in sites]
-        self.write_accounts()
+        self.write_users(*sites)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def write_accounts(self) -> None:
-        """The accounts of the tenants; the server takes them when it is reloaded."""
-        (self._directory / "tenants.conf").write_text(accounts(self.tenants, Subjects()))
+    def write_users(self, *sites: str) -> None:
+        """The users of the sites; the server takes them when it is reloaded."""
+        done = subprocess.run([DEPLOY / "make-users", *sites], check=True, capture_output=True)
+        (self._directory / "sites.conf").write_bytes(done.stdout)
 
     def reload(self) -> None:
         """Tell the server to read its settings again, and wait until it has."""
@@ -310,10 +308,7 @@ class SecuredBroker:
 
     def admin_settings(self) -> FleetSettings:
         """What stepvad fleet setup is given."""
-        facts = self.settings("admin").model_dump(exclude_none=True)
-        return FleetSettings.model_validate(
-            {"bus": facts, "tenants": [one.model_dump() for one in self.tenants]}
-        )
+        return FleetSettings(bus=self.settings("admin"))
 
     def start(self) -> None:
         command = [PROGRAM, "-c", "nats.conf", "-p", str(self.port)]

@@ -23,7 +23,7 @@ import pytest
 
 from stepvad.events.record import Record
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.places import SHARDS
+from stepvad.fleet.subjects import SHARDS
 from stepvad.fleet.worker.scoring import ScoringStats
 from stepvad.fleet.worker.stats import REASONS, WorkerMetrics, WorkerStats
 from stepvad.formats import write_clip
@@ -191,11 +191,11 @@ def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Pa
         mine = {"ca.key": fleet.stat().st_uid, "postgres.key": 999}
         owners = {path.name: path.stat().st_uid for path in keys}
         assert owners == {path.name: mine.get(path.name, 10001) for path in keys}
-    assert "edge-south" not in (fleet / "nats" / "tenants.conf").read_text()
+    assert "edge-south" not in (fleet / "nats" / "sites.conf").read_text()
     prepare(fleet, "north", "south")
     assert {path: path.read_bytes() for path in before} == before
     assert (fleet / "certs" / "edge-south.key").is_file()
-    assert "edge-south" in (fleet / "nats" / "tenants.conf").read_text()
+    assert "edge-south" in (fleet / "nats" / "sites.conf").read_text()
 
 
 def pending(machine: Machine) -> dict[str, int]:
@@ -237,7 +237,7 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
         running[0].send_signal(signal.SIGHUP)
         log = machine.fleet.parent / "nats-0.log"
         wait_until(lambda: "Reloaded server configuration" in log.read_text())
-        assert "CN=edge-west" in (machine.fleet / "nats" / "tenants.conf").read_text()
+        assert "CN=edge-west" in (machine.fleet / "nats" / "sites.conf").read_text()
         assert "Violation" not in logs(machine)
 
 

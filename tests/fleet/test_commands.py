@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -84,31 +84,13 @@ def test_events_are_deleted_by_site_camera_and_time(dsn: str, run: FleetCommand)
 
 
 def test_the_owner_stores_how_long_events_are_kept(dsn: str, run: FleetCommand) -> None:
-    async def kept() -> Mapping[str, float]:
+    async def kept() -> float | None:
         async with connect(dsn) as events:
             return await events.retention()
 
     for text, days in (("", 30.0), ("retention_days = 7\n", 7.0), ("", 7.0)):
         code, words = run(dsn, "events", "--migrate", text=text)
-        assert (code, asyncio.run(kept())) == (0, {"": days}), words
-
-
-def test_events_are_deleted_of_one_tenant_alone(dsn: str, run: FleetCommand) -> None:
-    *_, far, _ = filled(dsn, run)
-
-    async def add() -> None:
-        async with connect(dsn) as events:
-            for tenant in ("acme", "bold"):
-                await events.write([change("end", far, tenant=tenant)])
-
-    asyncio.run(add())
-    code, words = run(dsn, "delete", "--camera", "south/", "--yes")
-    assert (code, "events deleted: 1" in words) == (0, True), words
-    code, words = run(dsn, "delete", "--tenant", "acme", "--camera", "south/", "--yes")
-    assert (code, "events deleted: 1" in words) == (0, True), words
-    assert f"bold.{far.id}" in asyncio.run(left(dsn))
-    code, words = run(dsn, "delete", f"bold.{far.id}", "--yes")
-    assert (code, "events deleted: 1" in words) == (0, True), words
+        assert (code, asyncio.run(kept())) == (0, days), words
 
 
 def test_an_event_of_a_fleet_is_marked_as_normal_and_back(dsn: str, run: FleetCommand) -> None:
@@ -260,7 +242,7 @@ def test_a_table_that_is_in_use_is_not_scrubbed_and_nobody_waits_behind_it_for_l
         async with session(dsn) as other, connect(dsn) as events:
             await other.execute("BEGIN; LOCK stepvad.events IN ACCESS SHARE MODE")
             async with asyncio.timeout(10 * SLOWER):
-                with pytest.raises(postgres.LockedError):
+                with pytest.raises(postgres.NoDatabaseError):
                     await events.scrub()
             await other.execute("COMMIT")
 

@@ -15,9 +15,8 @@ import pytest
 
 from stepvad.fleet import settings
 from stepvad.fleet.events import writer
-from stepvad.fleet.events.tenant_tables import role_of
 from stepvad.fleet.events.writer_metrics import WriterMetrics
-from stepvad.fleet.places import SHARDS
+from stepvad.fleet.subjects import SHARDS
 from stepvad.fleet.worker import stats
 from stepvad.fleet.worker.scoring import ScoringStats
 from tests.fleet.deployed import (
@@ -39,7 +38,7 @@ from tests.fleet.servers import PROGRAM
 from tests.pages import ROOT
 
 HOMES = {
-    "nats": ["nats/nats.conf", "nats/cluster.conf", "nats/tenants.conf"],
+    "nats": ["nats/nats.conf", "nats/cluster.conf", "nats/sites.conf"],
     "postgres": ["postgres/postgresql.conf", "postgres/pg_hba.conf", "postgres/roles.sql"],
     "prometheus": ["prometheus/prometheus.yml", "prometheus/rules.yaml"],
     **{role: [f"{role}.toml"] for role in ("admin", "worker", "events", "page")},
@@ -108,7 +107,7 @@ def test_yamllint_has_nothing_to_say(name: str) -> None:
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
-    scripts = [FLEET / name for name in ("prepare", "make-certificates")]
+    scripts = [FLEET / name for name in ("prepare", "make-certificates", "make-users")]
     assert said(tool("shellcheck"), *scripts, FLEET / "make-secrets") == ""
 
 
@@ -125,12 +124,6 @@ def certificates(directory: Path, *sites: str) -> Path:
     names = [f"{name}.nats" for name in BROKERS]
     said(FLEET / "make-certificates", directory / "certs", *names, "postgres", "--", *sites)
     return directory / "certs"
-
-
-def test_a_tenant_gets_a_certificate_for_its_role_in_the_database(tmp_path: Path) -> None:
-    made = certificates(tmp_path, "north", "@north-1") / f"{role_of('north-1')}.pem"
-    subject = said("openssl", "x509", "-in", made, "-noout", "-subject", "-nameopt", "multiline")
-    assert subject.split()[-1] == role_of("north-1")
 
 
 def test_the_broker_takes_the_configuration_of_the_chart(tmp_path: Path) -> None:

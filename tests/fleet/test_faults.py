@@ -394,7 +394,7 @@ FULL = "No space left on device"
 
 
 def subject(bus: NatsBus, n: int) -> str:
-    return bus.subjects.events(bus.subjects.place(n % 4))
+    return bus.subjects.events(n % 4)
 
 
 async def written_late(server: Broker, kept: PostgresServer, disk: Disk, log: Path) -> list[Record]:
@@ -491,7 +491,7 @@ async def peers(bus: NatsBus, stream: str) -> set[str]:
 
 
 async def without_leader(bus: NatsBus) -> set[str]:
-    return {name for name, is_led in (await led(bus, [])).items() if not is_led}
+    return {name for name, is_led in (await led(bus)).items() if not is_led}
 
 
 async def soon(happened: Callable[[], Awaitable[bool]]) -> None:

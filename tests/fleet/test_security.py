@@ -17,7 +17,7 @@ from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.subjects import EVENTS, POSES
+from stepvad.fleet.subjects import EDGES, EVENTS, POSES
 from stepvad.site import demo
 from tests.fleet.fleets import Role
 from tests.fleet.results import change, event, over
@@ -37,10 +37,7 @@ from tests.video.servers import wait_until
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-NORTH = "stepvad.tenant.north.poses.0.1.north.yard"
-SOUTH = "stepvad.tenant.south.poses.0.2.south.yard"
-
-OF_TENANTS = ("POSES-north-0", "POSES-south-0", "EDGES-north", "EDGES-south")
+NORTH, SOUTH = "stepvad.poses.1.north.yard", "stepvad.poses.2.south.yard"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +62,7 @@ def count(server: SecuredBroker, subject: str) -> int:
 
     async def look(bus: NatsBus) -> int:
         found = 0
-        for stream in (POSES, EVENTS, *OF_TENANTS):
+        for stream in (POSES, EVENTS, EDGES):
             info = await bus._js.stream_info(stream, subjects_filter=subject)
             found += sum((info.state.subjects or {}).values())
         return found
@@ -104,33 +101,24 @@ def attempt(server: SecuredBroker, role: str, do: Callable[[Client], Awaitable[A
 
 def test_an_edge_publishes_what_is_its_own(server: SecuredBroker) -> None:
     async def publish(bus: NatsBus) -> None:
-        tenant = await bus.tenant("north")
-        assert tenant is not None
-        place = tenant.partition.place_of("north/porch")
-        subject = bus.subjects.poses("north", "porch", place)
+        subject = bus.subjects.poses("north", "porch")
         await bus.publish(subject, b"poses", id="1")
         assert (await bus.publish(subject, b"poses", id="1")).is_duplicate
-        await bus.publish(bus.subjects.edge_events("north", "north"), b"events")
+        await bus.publish(bus.subjects.edge_events("north"), b"events")
 
     asyncio.run(as_role(server, "edge-north", publish))
-    assert count(server, "stepvad.tenant.north.poses.*.*.north.porch") == 1
-    assert count(server, "stepvad.tenant.north.edge-events.north") == 1
+    assert count(server, "stepvad.poses.*.north.porch") == 1
+    assert count(server, "stepvad.edge-events.north") == 1
 
 
 @pytest.mark.parametrize(
     "subject",
     [
         SOUTH,
-        "stepvad.tenant.south.edge-events.south",
-        "stepvad.tenant.north.poses.0.1.south.yard",
-        "stepvad.poses.1.north.yard",
-        "stepvad.edge-events.north",
+        "stepvad.edge-events.south",
         "stepvad.events.1",
-        "stepvad.events.north.0.1",
         "stepvad.dead.event",
         "$KV.stepvad-state.fleet",
-        "$KV.stepvad-directory.north",
-        "$JS.API.DIRECT.GET.KV_stepvad-directory.$KV.stepvad-directory.south",
         "$JS.API.STREAM.PURGE.POSES",
         "$JS.API.CONSUMER.CREATE.POSES.spy",
         "$JS.API.STREAM.MSG.GET.POSES",
@@ -171,20 +159,22 @@ def test_an_edge_cannot_read_poses_nor_what_others_are_answered(
 def test_an_answer_of_the_broker_cannot_be_sent_to_another_sites_subject(
     server: SecuredBroker,
 ) -> None:
-    before = count(server, "stepvad.tenant.south.poses.>")
+    before = count(server, "stepvad.poses.*.south.>")
 
     async def trick(client: Client) -> None:
         for reply in (
-            "stepvad.tenant.south.poses.0.3.south.door",
+            "stepvad.poses.3.south.door",
+            "stepvad.edge-events.south",
+            "$JS.API.STREAM.PURGE.POSES",
             "stepvad.events.1",
             "_INBOX.worker.x",
         ):
-            await client.publish("stepvad.tenant.north.poses.0.1.north.trick", b"x", reply=reply)
+            await client.publish("stepvad.poses.1.north.trick", b"x", reply=reply)
 
     attempt(server, "edge-north", trick)
-    assert count(server, "stepvad.tenant.north.poses.0.1.north.trick") == 3
-    assert count(server, "stepvad.tenant.south.poses.>") == before
-    assert count(server, "stepvad.events.*") == 0
+    assert count(server, "stepvad.poses.1.north.trick") == 5
+    assert count(server, "stepvad.poses.*.south.>") == before
+    assert count(server, "stepvad.events.*") == count(server, "stepvad.edge-events.south") == 0
 
 
 def test_the_writer_of_events_reads_events_and_no_poses(server: SecuredBroker) -> None:
@@ -194,7 +184,7 @@ def test_the_writer_of_events_reads_events_and_no_poses(server: SecuredBroker) -
         await consumer.lag()
         await bus.publish(bus.subjects.dead("event"), b"poison")
         with pytest.raises(UnavailableError):
-            await bus.poses(bus.subjects.place(1), "spy", Position())
+            await bus.poses(1, "spy", Position())
 
     asyncio.run(as_role(server, "events", read))
     for subject in (NORTH, "stepvad.events.1", "$JS.API.STREAM.DELETE.EVENTS"):
@@ -332,7 +322,7 @@ def test_a_whole_fleet_works_with_no_more_rights_than_these(
     (tmp_path / "worker.toml").write_text(server.section("worker") + fleet)
     (tmp_path / "events.toml").write_text(server.section("events") + fleet)
     camera = pose_camera("yard", busy_person(), tmp_path)
-    bus = '[fleet]\ntenant = "north"\n' + server.section("edge-north", "fleet.bus")
+    bus = "[fleet]\n" + server.section("edge-north", "fleet.bus")
     site = write_site(tmp_path, camera, bus, more=NO_PAGE)
     site.write_text(site.read_text().replace('name = "test"', 'name = "north"', 1))
     with (

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.broker.administration import enrol, set_up
+from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import ConflictError, UnavailableError
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.elections import until_led
@@ -26,7 +26,6 @@ from stepvad.fleet.broker.nats import TIMEOUT_S, NatsBus, connected
 from stepvad.fleet.settings import (
     BusSettings,
     FleetSettings,
-    TenantSettings,
     TlsFiles,
     load,
     load_edge,
@@ -275,7 +274,7 @@ def test_setup_changes_a_running_fleet_and_says_what(
 ) -> None:
     async def before(bus: NatsBus) -> None:
         await bus.setup()
-        await bus.publish(bus.subjects.events(bus.subjects.place(1)), b"kept", id="a")
+        await bus.publish(bus.subjects.events(1), b"kept", id="a")
         await bus.write("shard-1", b"state", 0)
 
     talk([one], before)
@@ -293,10 +292,8 @@ def test_setup_changes_a_running_fleet_and_says_what(
 
     async def after(bus: NatsBus) -> None:
         assert await facts(bus) == CHANGED
-        assert await bus.said(bus.subjects.events(bus.subjects.place(1)), 0) == [b"kept"]
-        assert (
-            await bus.publish(bus.subjects.events(bus.subjects.place(1)), b"kept", id="a")
-        ).is_duplicate
+        assert await bus.said(bus.subjects.events(1), 0) == [b"kept"]
+        assert (await bus.publish(bus.subjects.events(1), b"kept", id="a")).is_duplicate
         state = await bus.read("shard-1")
         assert state is not None
         await bus.write("shard-1", b"next", state.revision)
@@ -409,25 +406,22 @@ def test_a_fleet_gets_more_replicas(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_setup_waits_for_a_leader(tmp_path: Path) -> None:
-    south = TenantSettings(name="south", sites=["south"]).tenant
-
-    async def enrolled(bus: NatsBus, others: Sequence[Broker]) -> bool:
-        await until_led(bus.change)
+    async def changed(bus: NatsBus, others: Sequence[Broker]) -> list[str]:
         for other in others:
             other.send(signal.SIGSTOP)
-        joining = asyncio.create_task(enrol(bus, south))
+        changing = asyncio.create_task(bus.change())
         await asyncio.sleep(2 * TIMEOUT_S)  # longer than a request: without patience it failed
-        assert not joining.done()
+        assert not changing.done()
         for other in others:
             other.send(signal.SIGCONT)
-        await joining
-        return "south" in await bus.tenants()
+        return [str(one) for one in await changing]
 
     with cluster(tmp_path) as three:
-        at_first = bus_settings(three, servers=[three[0].address])
+        address = [three[0].address]
+        asyncio.run(set_up(FleetSettings(bus=bus_settings(three, servers=address))))
 
-        async def go() -> bool:
-            async with connected(at_first, "test") as bus:
-                return await enrolled(bus, three[1:])
+        async def go() -> list[str]:
+            async with connected(bus_settings(three, servers=address, poses_s=300), "test") as bus:
+                return await changed(bus, three[1:])
 
-        assert asyncio.run(go())
+        assert "POSES: poses_s 120 -> 300" in asyncio.run(go())

@@ -116,7 +116,7 @@ def models() -> FleetModels:
 
 
 def shard_of(models: FleetModels, **pace: float) -> Shard:
-    return Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace(**pace))
+    return Shard(0, SUBJECTS, models, BatchScorer(), Pace(**pace))
 
 
 def deliveries(batches: Sequence[Batch | bytes], first: int = 1) -> list[Delivery]:

@@ -1,4 +1,4 @@
-"""Events that a former owner of a shard left open, and fair shares of a worker's rounds."""
+"""Events that a former owner of a shard left open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Position
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
-from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import Checkpoint
 from stepvad.fleet.worker.recalled import FORGET_S
@@ -23,22 +22,6 @@ from tests.fleet.test_shard import deliveries, shard_of, step
 @pytest.fixture(scope="module")
 def models() -> FleetModels:
     return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
-
-
-@pytest.mark.parametrize(
-    ("waiting", "most", "shares"),
-    [
-        ([("a", 10), ("b", 10)], 100, [10, 10]),
-        ([("a", 1000), ("b", 10)], 100, [90, 10]),
-        ([("a", 1000), ("b", 1000), ("c", 5)], 105, [50, 50, 5]),
-        ([("a", 30), ("a", 10), ("b", 0)], 20, [15, 5, 0]),
-        ([], 10, []),
-    ],
-)
-def test_no_tenant_gets_more_than_its_fair_share(
-    waiting: list[tuple[str, int]], most: int, shares: list[int]
-) -> None:
-    assert fair_shares(waiting, most) == shares
 
 
 def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(

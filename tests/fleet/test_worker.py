@@ -189,7 +189,7 @@ def test_a_shard_whose_owner_lives_and_does_not_have_it_is_taken_after_a_while(
             facts = bus_settings([one], shards=1, lease_s=1.0)
             async with connected(facts, "a") as bus, connected(facts, "other") as other:
                 await bus.setup()
-                await other.write(key_of(SUBJECTS.place(0)), ShardCheckpoint("other").pack(), 0)
+                await other.write(key_of(0), ShardCheckpoint("other").pack(), 0)
                 renewing = asyncio.create_task(keep_lease(other, "other", b'{"shards": []}'))
                 worker, stop = Worker(bus, FleetSettings(bus=facts), models, "a"), asyncio.Event()
                 task = asyncio.create_task(worker.run(stop))
@@ -288,8 +288,8 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
             bus_facts = bus_settings([one], shards=1, lease_s=1.0)
             async with connected(bus_facts, "a") as bus:
                 await bus.setup()
-                await bus.write(key_of(SUBJECTS.place(0)), kept.pack(), 0)
-                shard = Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace())
+                await bus.write(key_of(0), kept.pack(), 0)
+                shard = Shard(0, SUBJECTS, models, BatchScorer(), Pace())
 
                 async def taken(alive: bool) -> OwnedShard | None:
                     return await take(
@@ -297,7 +297,7 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                         "ours",
                         shard,
                         Outlets(
-                            subject=SUBJECTS.events(SUBJECTS.place(0)),
+                            subject=SUBJECTS.events(0),
                             dead="stepvad.dead",
                             lost=lambda owned: None,
                             announced=lambda message: None,
@@ -306,12 +306,12 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                     )
 
                 assert await taken(alive=True) is None
-                entry = await bus.read(key_of(SUBJECTS.place(0)))
+                entry = await bus.read(key_of(0))
                 assert entry is not None
                 assert entry.value == kept.pack()
                 owned = await taken(alive=False)
                 assert owned is not None
-                entry = await bus.read(key_of(SUBJECTS.place(0)))
+                entry = await bus.read(key_of(0))
                 assert entry is not None
                 assert ShardCheckpoint.unpack(entry.value) == replace(kept, owner="ours")
                 await owned.consumer.close()
@@ -336,9 +336,9 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
         with broker(tmp_path) as one:
             async with connected(bus_settings([one], shards=1), "a") as bus:
                 await bus.setup()
-                shard = Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace())
+                shard = Shard(0, SUBJECTS, models, BatchScorer(), Pace())
                 outlets = Outlets(
-                    subject=SUBJECTS.events(SUBJECTS.place(0)),
+                    subject=SUBJECTS.events(0),
                     dead="stepvad.dead",
                     lost=lost.append,
                     announced=announced.append,
@@ -353,7 +353,7 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                 owned.tell(changes[60:], [])
                 owned.start(asyncio.Event())
                 await until(lambda: bool(lost) or not owned.unsaid)
-                kept = await bus.read(key_of(SUBJECTS.place(0)))
+                kept = await bus.read(key_of(0))
                 said = [decode_event(data) for data in await bus.said(outlets.subject, claim)]
                 await owned.stop()
                 if is_fenced:

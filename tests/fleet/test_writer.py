@@ -20,15 +20,14 @@ from hypothesis import strategies as st
 from stepvad.errors import DataError
 from stepvad.events.record import Record, event_id
 from stepvad.events.rules import ChangeKind
-from stepvad.fleet.broker.administration import enrol
-from stepvad.fleet.broker.bus import Delivery, UnavailableError
+from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.event_message import change_of, of_fleet
 from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.events.writer import FleetEventWriter, WriterStats, checked
 from stepvad.fleet.events.writer_metrics import WriterMetrics
-from stepvad.fleet.settings import EventsSettings, TenantSettings
+from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
 from stepvad.site.stages import STUCK
 from tests.fleet.fleets import Role, bus_section, prepare_servers
@@ -166,7 +165,7 @@ def test_messages_become_rows_and_claims_and_poison_do_not(dsn: str, server: Bro
 
     async def told(bus: NatsBus) -> int:
         subjects = bus.subjects
-        first = subjects.events(subjects.place(1))
+        first = subjects.events(1)
         sent = [
             (first, encode_claim("worker-1"), None),
             (first, body("new", one), f"{one.id}:new:3"),
@@ -190,74 +189,6 @@ def test_messages_become_rows_and_claims_and_poison_do_not(dsn: str, server: Bro
         body("new", event(5, start_time=1e300)): "stepvad.events.1",
         body("end", over(one)): "stepvad.edge-events.south",
     }
-
-
-def test_messages_of_a_tenant_become_its_rows(dsn: str, server: Broker) -> None:
-    one = over(event(1))
-
-    async def told(bus: NatsBus) -> int:
-        for subject in ("events.1", "events.acme.0.1", "events.bold.0.1", "events.a.b"):
-            await bus.publish(f"stepvad.{subject}", body("end", one))
-        return 4
-
-    stored, counts, pending = written(dsn, server, told)
-    assert {one.id for one in stored} == {one.id, f"acme.{one.id}", f"bold.{one.id}"}
-    assert (counts.dead, pending) == (1, 0)
-
-
-def test_events_that_a_tenants_own_edge_scored_become_its_rows(
-    dsn: str, server: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepvad.fleet.events.writer.TENANTS_S", 0.1)
-    far, foreign = over(event(2, "south/yard")), over(event(1))
-
-    async def told(bus: NatsBus) -> int:
-        await enrol(bus, TenantSettings(name="south", sites=["south"], poses_mb=9).tenant)
-        subject = bus.subjects.edge_events("south", "south")
-        await bus.publish(subject, body("end", far, site="south"))
-        await bus.publish(subject, body("end", foreign))
-        return 2
-
-    stored, counts, _ = written(dsn, server, told)
-    assert [one.id for one in stored] == [f"south.{far.id}"]
-    assert counts.dead == 1
-
-    async def left() -> int:
-        async with connected(bus_settings([server]), "test") as bus:
-            return (await bus.stream_size("EDGES-south")).messages
-
-    assert asyncio.run(left()) == 0
-
-
-def test_events_of_a_tenant_that_locks_them_come_again_and_others_do_not_wait(
-    dsn: str, server: Broker
-) -> None:
-    import asyncpg
-
-    def sent(tenant: str, kind: ChangeKind, one: Record, sequence: int) -> Delivery:
-        return Delivery(f"stepvad.events.{tenant}.0.1", body(kind, one), sequence, 0.0)
-
-    async def go() -> tuple[list[int], list[str]]:
-        settings = bus_settings([server])
-        holder = await asyncpg.connect(dsn)
-        async with connect(dsn) as events, connected(settings, "test") as bus:
-            await events.migrate()
-            writer = FleetEventWriter(
-                bus, events, EventsSettings(), settings.subjects, asyncio.Event()
-            )
-            await writer._keep([sent("acme", "new", event(1), 1)])
-            try:
-                async with holder.transaction():
-                    await holder.execute("SELECT FROM stepvad.events FOR UPDATE")
-                    batch = [sent("acme", "end", over(event(1)), 2), sent("b", "new", event(1), 3)]
-                    acked = await asyncio.wait_for(writer._keep(batch), 10 * SLOWER)
-                again = await writer._keep(batch[:1])
-            finally:
-                await holder.close()
-            over_ = await events.events(Wanted(open=False))
-            return [one.sequence for one in [*acked, *again]], [one.id for one in over_]
-
-    assert asyncio.run(go()) == ([3, 2], [f"acme.{event(1).id}"])
 
 
 def dead_letters(server: Broker) -> dict[bytes, str]:
@@ -300,7 +231,7 @@ async def insist(bus: NatsBus, kind: ChangeKind, now: Record, n: int) -> None:
     while True:
         try:
             await bus.publish(
-                bus.subjects.events(bus.subjects.place(n % 4)),
+                bus.subjects.events(n % 4),
                 body(kind, now),
                 id=f"{now.id}:{kind}:1",
             )

@@ -221,7 +221,7 @@ def _fleet_models() -> FleetModels:
 
 def shard() -> Shard:
     """A shard of a worker without a broker."""
-    return Shard(SUBJECTS.place(0), SUBJECTS, _fleet_models(), BatchScorer(), Pace())
+    return Shard(0, SUBJECTS, _fleet_models(), BatchScorer(), Pace())
 
 
 def _fleet(directory: Path) -> None:

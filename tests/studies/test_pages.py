@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.fleet.events.tenant_tables import TENANTS
+from stepvad.fleet.events.migrations import TABLES
 from stepvad.fleet.settings import BusSettings, EdgeSettings, EventsSettings
 from stepvad.fleet.wire import Batch, CameraConnection, encode
 from stepvad.site.settings.sections import RetentionSettings
@@ -129,7 +129,7 @@ def test_figures_that_the_code_knows_are_those_of_the_code() -> None:
     assert told["frames_per_message"] == fleet.frames_per_message
     assert told["shards"] == BusSettings().shards
     assert f"{EventsSettings().batch} in a commit" in PAGE.read_text("utf-8")
-    assert f"VALUES ('', {told['events_days']:g})" in TENANTS
+    assert f"VALUES ({told['events_days']:g})" in TABLES
     assert (told["events_mb"], told["bus_days"]) == (
         BusSettings().events_mb,
         BusSettings().events_days,

@@ -3,8 +3,7 @@
 CREATE ROLE stepvad_owner LOGIN CONNECTION LIMIT 5; -- makes the tables; not for daily use
 CREATE ROLE stepvad_writer LOGIN; -- stepvad fleet events
 CREATE ROLE stepvad_reader LOGIN; -- the page, dashboards
-CREATE ROLE stepvad_tenant NOLOGIN; -- has a member for each tenant, who sees its own events alone
 GRANT pg_checkpoint TO stepvad_owner;
 CREATE DATABASE stepvad OWNER stepvad_owner;
 REVOKE ALL ON DATABASE stepvad FROM PUBLIC;
-GRANT CONNECT ON DATABASE stepvad TO stepvad_writer, stepvad_reader, stepvad_tenant;
+GRANT CONNECT ON DATABASE stepvad TO stepvad_writer, stepvad_reader;

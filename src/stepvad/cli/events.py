@@ -180,9 +180,6 @@ class Deletion:
     """Events to delete."""
 
     ids: Annotated[list[str] | None, Argument(help="Event ids.")] = None
-    tenant: Annotated[
-        str | None, Option(help="Only events of this tenant; defaults to the fleet's own sites.")
-    ] = None
     camera: Annotated[
         str | None,
         Option(help="Only events of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."),
@@ -230,8 +227,6 @@ def delete(*, place: EventPlace, wanted: Deletion, yes: options.Yes = False) -> 
             "--scrub: expected --fleet with it, got a site",
             hint="leave it out: the files of a site keep no trace anyway",
         )
-    if wanted.tenant is not None and place.fleet is None:
-        raise ConfigError("--tenant: expected --fleet with it, got a site")
     span = wanted.span()  # ages count from now, and not from the answer
     if not yes:
         options.confirm("Permanently delete these events, their poses and their messages?")
@@ -275,8 +270,6 @@ def _delete_from_fleet(
     # site/camera, or site/ for all of its cameras
     site, camera = Wanted.parts(wanted.camera)
     chosen = Wanted(
-        # without a tenant: any event with these ids, else those of the fleet's own sites
-        tenant=wanted.tenant if wanted.tenant is not None or wanted.ids else "",
         site=site,
         camera=camera,
         until=until,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,43 +17,15 @@ from stepvad.site.service import Service
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite, FleetSettings
-    from stepvad.site.settings.editing import KeyValue
 
 fleet = Typer(
     name="fleet", no_args_is_help=True, help="Run many sites on one bus, one role per process."
 )
-tenant = Typer(no_args_is_help=True, help="Manage tenants: isolated owners of sites.")
-fleet.add_typer(tenant, name="tenant")
 
 File = Annotated[Path, Argument(metavar="FLEET.toml", help="Settings file of the role.")]
 FleetFile = Annotated[
     Path, Argument(metavar="FLEET.toml", help="Settings file, with [bus] and [events].")
 ]
-Admin = Annotated[Path, Argument(metavar="FLEET.toml", help="Settings file of the administrator.")]
-NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the tenant.")]
-Offline = Annotated[
-    bool, Option("--offline", help="Change only the files; run stepvad fleet setup later.")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class TenantLimits:
-    """Limits of a tenant; None leaves one as it is."""
-
-    cameras: Annotated[int | None, Option(help="Maximum cameras over all its sites.")] = None
-    messages_s: Annotated[
-        float | None, Option(help="Maximum messages per second of one camera.")
-    ] = None
-    message_kb: Annotated[float | None, Option(help="Largest message, in kB.")] = None
-    poses_mb: Annotated[float | None, Option(help="Size limit of poses, in MB.")] = None
-    events_mb: Annotated[
-        float | None, Option(help="Size limit of events from sites that score, in MB.")
-    ] = None
-    connections: Annotated[int | None, Option(help="Maximum connections to one broker.")] = None
-
-    def keys(self) -> dict[str, KeyValue]:
-        """The limits that the command line names, by their keys in the file."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @fleet.command(no_args_is_help=True)
@@ -173,144 +144,6 @@ def lag(settings: File, *, as_json: options.AsJson = False) -> None:
     echo(f"all\t{sum(found.values())}")
 
 
-@tenant.command(no_args_is_help=True)
-@options.grouped
-def add(
-    settings: Admin,
-    name: NameArgument,
-    site: Annotated[list[str], Option(help="A site of the tenant; repeat for more.")],
-    *,
-    limited: TenantLimits,
-    offline: Offline = False,
-) -> None:
-    """Add a tenant: its account, its streams and its limits.
-
-        stepvad fleet tenant add admin.toml north --site north --cameras 40
-
-    Each of its sites needs a certificate edge-SITE; reload the brokers afterwards.
-    """
-    terminal.check_fleet()
-    from stepvad.fleet.tenant_file import add_tenant
-
-    _apply(add_tenant(settings, name, site, limited.keys()), settings, offline=offline)
-    terminal.say(f"tenant {name} may send as {', '.join(site)}")
-
-
-@tenant.command(no_args_is_help=True)
-@options.grouped
-def limits(
-    settings: Admin, name: NameArgument, *, limited: TenantLimits, offline: Offline = False
-) -> None:
-    """Change a tenant's limits at the broker, while everything runs.
-
-    stepvad fleet tenant limits admin.toml north --cameras 80
-    """
-    loaded, keys = options.load_fleet(settings), limited.keys()
-    from stepvad.fleet import tenant_file
-
-    tenant_file.tenant_named(loaded, name)
-    if not keys:
-        raise ConfigError("limits: expected at least one, got none", hint="such as --cameras 80")
-    _apply(tenant_file.change_tenant(settings, name, keys), settings, offline=offline)
-    terminal.say(f"tenant {name}: {', '.join(f'{key} = {value}' for key, value in keys.items())}")
-
-
-@tenant.command(no_args_is_help=True)
-def revoke(settings: Admin, name: NameArgument, *, yes: options.Yes = False) -> None:
-    """Reject the certificates of a tenant's sites, for example after one was stolen.
-
-        stepvad fleet tenant revoke admin.toml north
-
-    Its data stays. Reload the brokers to cut its connections, and create new certificates for its
-    sites: make-certificates writes them if you pass SITE:GENERATION.
-    """
-    loaded = options.load_fleet(settings)
-    from stepvad.fleet import tenant_file
-
-    # a certificate is valid for one generation
-    known = tenant_file.tenant_named(loaded, name)
-    if not yes:
-        options.confirm(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
-    following = known.generation + 1
-    changed = tenant_file.change_tenant(settings, name, {"generation": following})
-    _print_reload(tenant_file.write_accounts(changed))
-    sites = " ".join(f"{site}:{following}" for site in known.sites)
-    terminal.say(f"new certificates: make-certificates DIRECTORY -- {sites}")
-
-
-@tenant.command(no_args_is_help=True)
-def remove(
-    settings: Admin, name: NameArgument, *, yes: options.Yes = False, offline: Offline = False
-) -> None:
-    """Remove a tenant: its account, its streams and their contents.
-
-        stepvad fleet tenant remove admin.toml north
-
-    Its events in the database stay until they expire.
-    """
-    terminal.check_fleet()
-    from stepvad.fleet import tenant_file
-    from stepvad.fleet.broker.administration import remove as remove_streams
-
-    if not yes:
-        options.confirm(
-            f"Remove tenant {name} and all poses and events that the broker keeps of it?"
-        )
-    loaded = tenant_file.remove_tenant(settings, name)
-    _print_reload(tenant_file.write_accounts(loaded))
-    if not offline:
-        asyncio.run(remove_streams(loaded.bus, name))
-    terminal.say(f"tenant {name} is removed")
-
-
-@tenant.command("list", no_args_is_help=True)
-def list_(settings: Admin, *, as_json: options.AsJson = False) -> None:
-    """Show the tenants, and how much of their limits they use.
-
-    stepvad fleet tenant list admin.toml
-    """
-    loaded = options.load_fleet(settings)
-    from stepvad.fleet.broker.administration import usage
-
-    found = asyncio.run(usage(loaded))
-    if as_json:
-        terminal.print_json([one._asdict() for one in found])
-        return
-    terminal.print_table(
-        "tenants",
-        ("tenant", "sites", "cameras", "messages", "MB of poses", "MB of events"),
-        [
-            (
-                one.tenant or "(default)",
-                ", ".join(one.sites),
-                f"{one.cameras} of {one.most_cameras}",
-                f"{one.messages}",
-                f"{one.poses_mb:.1f} of {one.most_poses_mb:g}",
-                f"{one.events_mb:.1f} of {one.most_events_mb:g}",
-            )
-            for one in found
-        ],
-    )
-
-
-@tenant.command(no_args_is_help=True)
-def role(
-    name: NameArgument,
-    *,
-    drop: Annotated[bool, Option("--drop", help="Drop the role instead.")] = False,
-) -> None:
-    """Print the SQL with which a superuser creates a tenant's role in the database.
-
-        stepvad fleet tenant role north | psql stepvad
-
-    The role can read and review the tenant's events, and no others.
-    """
-    terminal.check_fleet()
-    from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql
-
-    echo((drop_role_sql if drop else role_sql)(name), nl=False)
-
-
 def _load(path: Path) -> FleetSettings:
     """The settings of a role, whose log they set up."""
     settings = options.load_fleet(path)
@@ -340,7 +173,6 @@ def _run_edge(running: Service, settings: EdgeSite) -> list[str]:
             BusThread(fleet.bus, f"edge-{settings.name}"),
             site=settings.name,
             subjects=fleet.bus.subjects,
-            tenant=fleet.tenant,
         )
         site = Site(settings, serve=serve_page if enabled else None, more=[events])
         return site.run(running.stop, running.beat)
@@ -380,26 +212,3 @@ def _run_page(running: Service, settings: FleetSettings, token: str) -> list[str
         return supervisor.stop([page], STOP_S)
     finally:
         shelf.close()
-
-
-def _apply(loaded: FleetSettings, path: Path, *, offline: bool) -> None:
-    """Write the accounts, and make what the broker needs."""
-    from stepvad.fleet import tenant_file
-    from stepvad.fleet.broker import administration, bus
-
-    _print_reload(tenant_file.write_accounts(loaded))
-    if offline:
-        return
-    # the file is written first: setup can be repeated
-    try:
-        asyncio.run(administration.set_up(loaded))
-    except bus.UnavailableError as error:
-        raise ConfigError(
-            f"{path} is changed, but the broker is not: {error.problem}",
-            hint="run stepvad fleet setup when it answers",
-        ) from None
-
-
-def _print_reload(accounts: Path | None) -> None:
-    if accounts is not None:
-        terminal.say(f"reload the brokers, which include {accounts}: nats-server --signal reload")

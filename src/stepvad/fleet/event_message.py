@@ -23,14 +23,12 @@ ID = "Nats-Msg-Id"
 class FleetChange:
     """One change of one event of a fleet, as received."""
 
-    tenant: str = ""
-    """Empty for the fleet itself."""
     site: str
     camera: str
     """Without the site."""
     kind: ChangeKind
     record: Record
-    """The event; its camera is `site/camera`, its id begins with `tenant.` if it has one."""
+    """The event; its camera is `site/camera`."""
     turn: int
     """Of two changes of the same kind, the one with the higher turn is newer."""
     sequence: int
@@ -42,9 +40,7 @@ class FleetChange:
         return RANKS[self.kind]
 
 
-def change_of(
-    delivery: Delivery, *, site: str | None = None, tenant: str = ""
-) -> FleetChange | None:
+def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | None:
     """Parse the change in a message, None for a claim; reject it if it is not from `site`.
 
     The turn is the last part of the message id, a slot number.
@@ -66,18 +62,15 @@ def change_of(
         raise DataError(f"event: expected a camera {told.site}/..., got {record.camera!r:.80}")
     if record.id.partition("-")[0] != camera_key(record.camera):
         raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
-    if "." in record.id:
-        raise DataError(f"event {record.id}: expected an id without a dot")
     if (told.kind == "end") == record.is_open:
         raise DataError(
             f"event {record.id}: expected an end time if it is an end, and otherwise none"
         )
     return FleetChange(
-        tenant=tenant,
         site=told.site,
         camera=camera,
         kind=told.kind,
-        record=of_tenant(record, tenant),
+        record=record,
         turn=_turn((delivery.headers or {}).get(ID, "")),
         sequence=delivery.sequence,
     )
@@ -89,11 +82,6 @@ def of_fleet(record: Record, site: str) -> Record:
     track = record.tracks[0] if record.tracks else record.track_id
     id = event_id(camera, record.epoch, track, record.frame_seq)
     return replace(record, camera=camera, id=id)
-
-
-def of_tenant(record: Record, tenant: str) -> Record:
-    """Prefix the id of a tenant's event: another tenant may have a site of the same name."""
-    return replace(record, id=f"{tenant}.{record.id}") if tenant else record
 
 
 def _check(record: Record) -> None:

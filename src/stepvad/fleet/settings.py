@@ -9,16 +9,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.places import SHARDS, Partition
-from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.tenant_name import LONGEST, is_tenant
-from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
+from stepvad.fleet.subjects import SHARDS, Subjects
 from stepvad.site.settings.file import read
-from stepvad.site.settings.page import NAME, Beside, Reference, Section, Web, check_distinct
+from stepvad.site.settings.page import NAME, Beside, Reference, Section, Web
 from stepvad.site.settings.sections import DEMO, SiteSettings
 
-ACCOUNTS = ("FLEET", "SYS")
-"""Accounts of the broker that are no tenants."""
 HINT = "the guide on running a fleet has an example"
 
 
@@ -165,11 +160,6 @@ class EdgeSettings(Section):
     """Publishing to a fleet."""
 
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
-    tenant: str = Field(
-        "",
-        pattern=rf"^$|{NAME}",
-        description="Tenant that owns the site; empty in a fleet without tenants.",
-    )
     publish: Literal["poses", "events"] = Field(
         "poses", description="poses: workers score them; events: this site scores."
     )
@@ -209,38 +199,6 @@ class EdgeSite(SiteSettings):
         return self
 
 
-class TenantSettings(Limits):
-    """An owner of sites, isolated from all others, and its limits at the broker."""
-
-    name: str = Field(pattern=NAME, description="Name, part of its subjects and account.")
-    sites: list[Annotated[str, Field(pattern=NAME)]] = Field(
-        min_length=1, description="Its sites; names are unique across tenants."
-    )
-    generation: int = Field(
-        1, ge=1, description="Generation of its sites' certificates; all others are refused."
-    )
-    shards: int = Field(PARTITION_SHARDS, ge=1, le=4096, description="Shards of its poses; fixed.")
-
-    @model_validator(mode="after")
-    def _account(self) -> Self:
-        if self.name in ACCOUNTS or not is_tenant(self.name):
-            raise ValueError(
-                f"expected up to {LONGEST} letters, digits, - or _, and none of "
-                f"{', '.join(ACCOUNTS)}, got {self.name}"
-            )
-        return self
-
-    @property
-    def tenant(self) -> Tenant:
-        """As kept in the broker's directory."""
-        return Tenant(
-            name=self.name,
-            sites=tuple(self.sites),
-            partition=Partition(self.name, 0, self.shards),
-            limits=Limits(**self.model_dump(include=set(Limits.model_fields))),
-        )
-
-
 class FleetSettings(Section):
     """Settings of a fleet for one of its roles."""
 
@@ -253,18 +211,6 @@ class FleetSettings(Section):
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
     web: Web = Field(default_factory=Web, description="The page; it needs a token.")
-    tenants: list[TenantSettings] = Field(
-        default_factory=list, description="Owners of sites, for stepvad fleet setup and tenant."
-    )
-    accounts: Beside | None = Field(
-        None, description="File of the tenants' accounts, included in the broker's settings."
-    )
-
-    @model_validator(mode="after")
-    def _owners(self) -> Self:
-        check_distinct(tenant.name for tenant in self.tenants)
-        check_distinct(site for tenant in self.tenants for site in tenant.sites)
-        return self
 
 
 def load(path: Path | str) -> FleetSettings:

@@ -5,32 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from urllib.parse import unquote
+from zlib import crc32
 
-from stepvad.fleet.places import DEFAULT, SHARDS, Partition, Place
+from stepvad.errors import DataError
 
-POSES, EVENTS, DEAD, EDGES = "POSES", "EVENTS", "DEAD", "EDGES"
-"""The streams; a NATS account holds one fleet. Those of a tenant have its name as well."""
+POSES, EVENTS, EDGES, DEAD = "POSES", "EVENTS", "EDGES", "DEAD"
+"""The streams; a NATS account holds one fleet."""
+SHARDS = 64
 _OTHER = re.compile(rb"[^A-Za-z0-9_-]")
 
 
 def escaped(name: str) -> str:
     """Escape a name for use in a subject: keep letters, digits, - and _, the rest as %XX."""
     return _OTHER.sub(lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
-
-
-def unescaped(part: str) -> str:
-    """Reverse `escaped`."""
-    return unquote(part, errors="replace")
-
-
-def stream_of(partition: Partition) -> str:
-    """The stream with the poses of a partition."""
-    return POSES if partition.is_first else f"{POSES}-{partition.tenant}-{partition.number}"
-
-
-def edge_stream_of(tenant: str) -> str:
-    """The stream with the events that the sites of a tenant score by themselves."""
-    return f"{EDGES}-{tenant}" if tenant else EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,59 +27,44 @@ class Subjects:
     prefix: str = "stepvad"
     shards: int = SHARDS
 
-    @property
-    def first(self) -> Partition:
-        """The partition that every fleet has."""
-        return Partition(shards=self.shards)
+    def shard(self, site: str, camera: str) -> int:
+        """The shard of a camera; it never changes."""
+        return crc32(f"{site}/{camera}".encode()) % self.shards
 
-    def place(self, number: int) -> Place:
-        """A shard of the first partition."""
-        return self.first.place(number)
+    def poses(self, site: str, camera: str) -> str:
+        """Frames of a camera."""
+        shard = self.shard(site, camera)
+        return f"{self.prefix}.poses.{shard}.{escaped(site)}.{escaped(camera)}"
 
-    def poses(self, site: str, camera: str, place: Place | None = None) -> str:
-        """Frames of a camera, at its place in the first partition unless another is given."""
-        at = place or self.first.place_of(f"{site}/{camera}")
-        return f"{self._poses(at.partition)}.{at.number}.{escaped(site)}.{escaped(camera)}"
-
-    def poses_of_site(self, site: str, tenant: str = "") -> str:
-        """Frames of all cameras of a site; its edge may publish only these."""
-        partition = f"{self.of_tenant(tenant)}.poses.*" if tenant else f"{self.prefix}.poses"
-        return f"{partition}.*.{escaped(site)}.*"
-
-    def poses_of_shard(self, place: Place) -> str:
+    def poses_of_shard(self, shard: int) -> str:
         """Frames of all cameras of a shard."""
-        return f"{self._poses(place.partition)}.{place.number}.>"
+        return f"{self.prefix}.poses.{shard}.>"
 
-    def poses_of(self, partition: Partition) -> str:
-        """Frames of all cameras of a partition."""
-        return f"{self._poses(partition)}.>"
-
-    def events(self, place: Place) -> str:
+    def events(self, shard: int) -> str:
         """Events of the cameras of a shard."""
-        return f"{self.prefix}.events.{place}"
+        return f"{self.prefix}.events.{shard}"
 
-    def edge_events(self, site: str, tenant: str = "") -> str:
+    def edge_events(self, site: str) -> str:
         """Events of a site that scores by itself."""
-        of = self.of_tenant(tenant) if tenant else self.prefix
-        return f"{of}.edge-events.{escaped(site)}"
+        return f"{self.prefix}.edge-events.{escaped(site)}"
+
+    def site_of(self, subject: str) -> str | None:
+        """The only site that may publish events there; None for workers, which serve all sites."""
+        match subject.split("."):
+            case [self.prefix, "events", _]:
+                return None
+            case [self.prefix, "edge-events", site]:
+                return unquote(site, errors="replace")
+        raise DataError(f"event: expected the subject of a worker or an edge, got {subject!r:.120}")
 
     def dead(self, reason: str) -> str:
         """Unreadable messages."""
         return f"{self.prefix}.dead.{escaped(reason)}"
 
-    def of_tenant(self, tenant: str) -> str:
-        """First part of the subjects that belong to a tenant alone."""
-        return f"{self.prefix}.tenant.{tenant or DEFAULT}"
-
-    def of_stream(self, stream: str) -> list[str]:
-        """All subjects of a stream that every fleet has."""
-        parts = {POSES: ("poses",), EVENTS: ("events", "edge-events"), DEAD: ("dead",)}
-        return [f"{self.prefix}.{part}.>" for part in parts[stream]]
-
-    def _poses(self, partition: Partition) -> str:
-        if partition.is_first:
-            return f"{self.prefix}.poses"
-        return f"{self.of_tenant(partition.tenant)}.poses.{partition.number}"
+    def of_stream(self, stream: str) -> str:
+        """All subjects of a stream."""
+        part = {POSES: "poses", EVENTS: "events", EDGES: "edge-events", DEAD: "dead"}[stream]
+        return f"{self.prefix}.{part}.>"
 
     @property
     def leases(self) -> str:
@@ -103,8 +75,3 @@ class Subjects:
     def state(self) -> str:
         """The key-value bucket of checkpoints."""
         return f"{self.prefix}-state"
-
-    @property
-    def directory(self) -> str:
-        """The key-value bucket that says which partitions each tenant has."""
-        return f"{self.prefix}-directory"

@@ -62,17 +62,7 @@ class StreamArrangement:
     async def change(self) -> list[changes.Change]:
         """Make everything as the settings say; return what was changed."""
         await self._facts()
-        done = await self.change_these(configs(self._settings))
-        await until_led(self._remember_change)
-        return done
-
-    async def make(self, wanted: Sequence[api.StreamConfig]) -> None:
-        """Create those streams that are missing."""
-        for config in wanted:
-            await self._made(config)
-
-    async def change_these(self, wanted: Sequence[api.StreamConfig]) -> list[changes.Change]:
-        """Make some streams as wanted; return what was changed."""
+        wanted = configs(self._settings)
         pairs = [(config, await until_led(partial(self._made, config))) for config in wanted]
         for config, found in pairs:
             changes.check_possible(changes.changes(config, found))
@@ -81,6 +71,7 @@ class StreamArrangement:
             if differing := changes.changes(config, found):
                 await until_led(partial(self._update, changes.updated(config, found)))
                 done += changes.told(differing)
+        await until_led(self._remember_change)
         return done
 
     async def compare(self, stream: str) -> None:

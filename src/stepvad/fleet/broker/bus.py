@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.places import Place
-from stepvad.fleet.tenants import Tenant
+from stepvad.fleet.subjects import EVENTS
 
 
 class UnavailableError(StepvadError):
@@ -19,7 +18,7 @@ class UnavailableError(StepvadError):
 
 
 class LimitError(UnavailableError):
-    """The stream is full, or a camera sends more than its tenant may; retry later."""
+    """The stream is full, or a site has too many events in it; retry later."""
 
 
 class TooLargeError(StepvadError):
@@ -52,14 +51,6 @@ class Published(NamedTuple):
     sequence: int
     is_duplicate: bool
     """Whether a message with this id was already stored, at `sequence`."""
-
-
-class StreamSize(NamedTuple):
-    """What a stream holds."""
-
-    messages: int
-    bytes: int
-    subjects: int
 
 
 class Entry(NamedTuple):
@@ -128,12 +119,6 @@ class Bus(Protocol):
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
 
-    async def tenants(self) -> Mapping[str, Tenant]:
-        """All tenants by name, the default one among them."""
-
-    async def tenant(self, name: str) -> Tenant | None:
-        """One tenant, for its edges; None if the directory has no entry of it."""
-
     async def publish(
         self,
         subject: str,
@@ -151,14 +136,14 @@ class Bus(Protocol):
     async def said(self, subject: str, after: int) -> Sequence[bytes]:
         """The events of a subject after a sequence."""
 
-    async def poses(self, place: Place, name: str, after: Position) -> Consumer:
+    async def poses(self, shard: int, name: str, after: Position) -> Consumer:
         """Consume the frames of a shard after a position; only one reader may use the name."""
 
-    async def events(self, name: str) -> Consumer:
-        """Consume all events not acknowledged under this name; several readers may share it."""
+    async def events(self, name: str, stream: str = EVENTS) -> Consumer:
+        """Consume all events not acknowledged under this name; several readers may share it.
 
-    async def edge_events(self, tenant: str, name: str) -> Consumer:
-        """Consume the events that sites of a tenant scored by themselves, as `events` does."""
+        Sites that score by themselves have a stream of their own.
+        """
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take (revision 0) or renew a lease; raise `ConflictError` if it expired or is taken."""

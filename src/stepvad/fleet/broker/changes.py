@@ -31,12 +31,8 @@ _SETTINGS: Mapping[tuple[str, str], tuple[str, float]] = {
     (EVENTS, "duplicate_window"): ("duplicates_s", 1.0),
     (DEAD, "max_bytes"): ("dead_mb", 1e6),
     (DEAD, "max_age"): ("events_days", DAY_S),
-    (f"{POSES}-", "max_bytes"): ("poses_mb", 1e6),
-    (f"{POSES}-", "max_age"): ("poses_s", 1.0),
-    (f"{POSES}-", "max_msg_size"): ("message_kb", 1e3),
-    (f"{EDGES}-", "max_bytes"): ("events_mb", 1e6),
-    (f"{EDGES}-", "max_age"): ("events_days", DAY_S),
-    (f"{EDGES}-", "max_msg_size"): ("message_kb", 1e3),
+    (EDGES, "max_bytes"): ("events_mb", 1e6),
+    (EDGES, "max_age"): ("events_days", DAY_S),
 }
 """The setting behind a field of a stream, and how many of the field's units are one of its own."""
 _FOLLOWING = ("duplicate_window",)
@@ -52,8 +48,6 @@ _REFUSED = {
 }
 """Answers to the making of a stream that stay the same until the settings change."""
 NO_PEERS = 10005
-LIMITS = ("max_msgs", "max_msgs_per_subject", "max_msg_size")
-"""Those of a tenant; elsewhere they are as the broker has them, one value of a key in a bucket."""
 
 
 class Change(NamedTuple):
@@ -160,7 +154,7 @@ def making() -> Iterator[None]:
         if code == NO_PEERS:
             raise UnavailableError(
                 f"bus: expected as many brokers as bus.replicas, got: {words}",
-                hint="start the others, or lower bus.replicas, poses_mb or the limits of tenants",
+                hint="start the others, or lower bus.replicas or poses_mb",
             ) from None
         raise
 
@@ -178,12 +172,7 @@ def _facts(config: api.StreamConfig, found: api.StreamConfig) -> dict[str, Any]:
         "max_age": age,
         "duplicate_window": window or 0.0,
         "num_replicas": config.num_replicas or 1,
-        **{name: getattr(config if _is_set(config, name) else found, name) for name in LIMITS},
     }
-
-
-def _is_set(config: api.StreamConfig, limit: str) -> bool:
-    return getattr(config, limit) not in (None, -1)
 
 
 def _named(stream: str, field: str, has: Any, wants: Any) -> tuple[str, Any, Any, float]:
@@ -195,8 +184,7 @@ def _named(stream: str, field: str, has: Any, wants: Any) -> tuple[str, Any, Any
         return "replicas", has, wants, 1.0
     if field == "max_age" and stream.startswith("KV_"):
         return "lease_s", has, wants, 1.0
-    base, dash, _ = stream.partition("-")  # that of a tenant has its name as well
-    setting, unit = _SETTINGS.get((f"{base}{dash}", field), (field, 1.0))
+    setting, unit = _SETTINGS.get((stream, field), (field, 1.0))
     return setting, has, wants, unit
 
 

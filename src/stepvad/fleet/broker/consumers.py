@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nats.js import api  # noqa: TID253
 
 from stepvad.fleet.broker.bus import Delivery, Position, UnavailableError
+from stepvad.fleet.subjects import POSES
 from stepvad.retries import Backoff
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class PosesConsumer:
     from there after any failure.
     """
 
-    def __init__(self, bus: NatsBus, stream: str, subject: str, name: str, after: Position) -> None:
-        self._bus, self._stream, self._subject, self._name = bus, stream, subject, name
+    def __init__(self, bus: NatsBus, subject: str, name: str, after: Position) -> None:
+        self._bus, self._subject, self._name = bus, subject, name
         self._position = after
         self._end = Position()
         self._generation = 0
@@ -94,8 +95,8 @@ class PosesConsumer:
     async def open(self) -> None:
         """Create the consumer at its position, or at the start of a recreated stream."""
         await self._unsubscribe()
-        stream, first, last = await self._bus.stream_of_poses(self._stream)
-        leader, before, since = self._bus.leaders[self._stream], self._position, 0.0
+        stream, first, last = await self._bus.stream_of_poses()
+        leader, before, since = self._bus.leader, self._position, 0.0
         if before.stream not in ("", stream):
             self._position = Position(stream)
         elif await self._is_numbered_anew(first, last):
@@ -109,7 +110,7 @@ class PosesConsumer:
         name = f"{self._name}-{self._generation}"
         start = max(self._position.sequence + 1, first, 1)
         config = _config(name, self._subject, start, since)
-        await self._bus.make_consumer(self._stream, config)
+        await self._bus.make_consumer(POSES, config)
         self._leader = leader
         self._handed, self._wanted = 0, 0
         self._arrived, self._is_broken, self._is_idle = [], False, False
@@ -129,7 +130,7 @@ class PosesConsumer:
         at = self._position
         if not at.seen or at.seen < first:  # unknown: no message to compare
             return False
-        return at.seen > last or not await self._bus.has_poses(self._stream, at.seen, at.seen_at)
+        return at.seen > last or not await self._bus.has_poses(at.seen, at.seen_at)
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Return available messages; none if none arrives in time."""
@@ -157,7 +158,7 @@ class PosesConsumer:
     async def lag(self) -> int:
         """Messages pending at the broker or prefetched here."""
         name = f"{self._name}-{self._generation}"
-        return await self._bus.consumer_lag(self._stream, name, self._handed)
+        return await self._bus.consumer_lag(POSES, name, self._handed)
 
     async def close(self) -> None:
         """Stop consuming."""
@@ -166,8 +167,7 @@ class PosesConsumer:
     def _is_stale(self) -> bool:
         silent = time.monotonic() - self._heard > SILENCE_S and not self._arrived
         is_elsewhere = (
-            self._connections != self._bus.connections
-            or self._leader != self._bus.leaders.get(self._stream)
+            self._connections != self._bus.connections or self._leader != self._bus.leader
         )
         return self._is_broken or silent or is_elsewhere
 
@@ -211,9 +211,7 @@ class PosesConsumer:
         }
         name = f"{self._name}-{self._generation}"
         self._wanted += most
-        await self._bus.request_messages(
-            self._stream, name, json.dumps(request).encode(), self._inbox
-        )
+        await self._bus.request_messages(POSES, name, json.dumps(request).encode(), self._inbox)
 
     def _in_order(self, arrived: Sequence[Msg]) -> list[Delivery]:
         found: list[Delivery] = []
@@ -247,7 +245,7 @@ class PosesConsumer:
             with suppress(Exception):  # the connection may be gone
                 await subscription.unsubscribe()
             with suppress(UnavailableError):
-                await self._bus.delete_consumer(self._stream, f"{self._name}-{self._generation}")
+                await self._bus.delete_consumer(POSES, f"{self._name}-{self._generation}")
 
 
 def _config(name: str, subject: str, first: int, since: float) -> api.ConsumerConfig:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from stepvad.fleet.broker.arrangement import configs
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus
-from stepvad.fleet.broker.streams import tenant_streams
-from stepvad.fleet.tenants import Tenant
 
 
-async def led(bus: NatsBus, tenants: Iterable[Tenant]) -> dict[str, bool]:
+async def led(bus: NatsBus) -> dict[str, bool]:
     """Whether each stream and bucket of a fleet has a leader; empty without a connection."""
     if not bus.client.is_connected:
         return {}
-    configured = configs(bus.settings)
-    for tenant in tenants:
-        configured += tenant_streams(bus.settings, tenant)
-    names = [config.name or "" for config in configured]
+    names = [config.name or "" for config in configs(bus.settings)]
     found = await asyncio.gather(*(_has_leader(bus, name) for name in names))
     return dict(zip(names, found, strict=True))
 
 
 async def check_led(bus: NatsBus) -> None:
     """Reject a fleet in which a stream has no leader."""
-    found = await led(bus, (await bus.tenants()).values())
+    found = await led(bus)
     if without := [name for name, is_led in found.items() if not is_led]:
         raise UnavailableError(
             f"bus: expected a leader for every stream, got none for {', '.join(without)}",

@@ -14,7 +14,6 @@ from typing import Any
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
-from stepvad.errors import ConfigError
 from stepvad.fleet.broker.arrangement import StreamArrangement
 from stepvad.fleet.broker.bus import (
     ConflictError,
@@ -22,21 +21,16 @@ from stepvad.fleet.broker.bus import (
     Entry,
     Position,
     Published,
-    StreamSize,
     UnavailableError,
 )
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
-from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.key_values import Bucket
 from stepvad.fleet.broker.login import certificates, login
 from stepvad.fleet.broker.nats_client import SHORTEST_S, CarefulClient
 from stepvad.fleet.broker.nats_errors import CONFLICT, answers
-from stepvad.fleet.broker.streams import tenant_streams
-from stepvad.fleet.places import DEFAULT, Place
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.subjects import EVENTS, POSES, Subjects, edge_stream_of, stream_of
-from stepvad.fleet.tenants import Tenant, default_tenant, partitions_of
+from stepvad.fleet.subjects import EVENTS, POSES, Subjects
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +52,18 @@ class NatsBus:
         self.subjects: Subjects = settings.subjects
         self.connections = 0
         """Number of reconnects."""
-        self.leaders: dict[str, str] = {}
-        """Leader of each stream of poses, and since when, at the last query."""
+        self.leader = ""
+        """Leader of the stream of poses, and since when, at the last query."""
         self.is_closing = False
         names = self.subjects
-        self._leases, self._state, self._directory = (
-            Bucket(client, self._js, name, TIMEOUT_S)
-            for name in (names.leases, names.state, names.directory)
+        self._leases, self._state = (
+            Bucket(client, self._js, name, TIMEOUT_S) for name in (names.leases, names.state)
         )
         self._arrangement = StreamArrangement(self._js, settings, self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
         await self._arrangement.ensure()
-        for tenant in (await self.tenants()).values():
-            await self._arrangement.make(tenant_streams(self.settings, tenant))
 
     async def change(self) -> list[Change]:
         """Make streams and buckets as the settings say; return what was changed."""
@@ -81,34 +72,6 @@ class NatsBus:
     async def compare(self, stream: str) -> None:
         """Warn if a stream is not as the settings say."""
         await self._arrangement.compare(stream)
-
-    async def tenants(self) -> Mapping[str, Tenant]:
-        """All tenants by name, the default one among them."""
-        found = await self._directory.all()
-        known = {one.name: one for one in (Tenant.unpack(*entry) for entry in found.items())}
-        return {"": default_tenant(self.subjects.first)} | known
-
-    async def tenant(self, name: str) -> Tenant | None:
-        """One tenant, for its edges; None if the directory has no entry of it."""
-        key = name or DEFAULT
-        found = await self._directory.get(key)
-        return None if found is None else Tenant.unpack(key, found.value)
-
-    async def enrol(self, tenant: Tenant) -> list[Change]:
-        """Make the streams of a tenant, then tell everybody that there is one."""
-        done = await self._arrangement.change_these(tenant_streams(self.settings, tenant))
-        await until_led(lambda: self._directory.put(tenant.key, tenant.pack()))
-        return done
-
-    async def remove(self, tenant: str) -> None:
-        """Forget a tenant and delete its streams."""
-        entry = (await self.tenants()).get(tenant)
-        if entry is None or not tenant:
-            raise ConfigError(f"tenant: expected one of this fleet, got {tenant!r}")
-        await self._directory.delete(entry.key)
-        with answers():
-            for config in tenant_streams(self.settings, entry):
-                await self._js.delete_stream(config.name or "")
 
     async def publish(
         self,
@@ -161,22 +124,14 @@ class NatsBus:
             found.append(one.data or b"")
             after = one.seq or after + 1
 
-    async def poses(self, place: Place, name: str, after: Position) -> PosesConsumer:
+    async def poses(self, shard: int, name: str, after: Position) -> PosesConsumer:
         """Consume the frames of a shard after a position; only one reader may use the name."""
-        stream, subject = stream_of(place.partition), self.subjects.poses_of_shard(place)
-        consumer = PosesConsumer(self, stream, subject, name, after)
+        consumer = PosesConsumer(self, self.subjects.poses_of_shard(shard), name, after)
         await consumer.open()
         return consumer
 
-    async def events(self, name: str) -> EventsConsumer:
+    async def events(self, name: str, stream: str = EVENTS) -> EventsConsumer:
         """Consume all events not acknowledged under this name."""
-        return await self._events(EVENTS, name)
-
-    async def edge_events(self, tenant: str, name: str) -> EventsConsumer:
-        """Consume the events that sites of a tenant scored by themselves."""
-        return await self._events(edge_stream_of(tenant), name)
-
-    async def _events(self, stream: str, name: str) -> EventsConsumer:
         with answers():
             await self._js.add_consumer(
                 stream,
@@ -212,8 +167,7 @@ class NatsBus:
 
     async def time(self) -> float:
         """The broker's clock, in Unix seconds."""
-        others = [self._poses_now(stream) for stream in self.leaders if stream != POSES]
-        facts, *_ = await asyncio.gather(self._poses_now(POSES), *others)
+        facts = await self._poses_now()
         return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
 
     async def close(self) -> None:
@@ -225,30 +179,25 @@ class NatsBus:
         finally:
             self.client.abort()
 
-    async def stream_of_poses(self, stream: str) -> tuple[str, int, int]:
+    async def stream_of_poses(self) -> tuple[str, int, int]:
         """The stream's creation time, which identifies it, and its first and last sequences."""
-        facts = await self._poses_now(stream)
+        facts = await self._poses_now()
         return facts["created"], facts["state"]["first_seq"], facts["state"]["last_seq"]
 
-    async def stream_size(self, stream: str) -> StreamSize:
-        """How much a stream holds."""
-        state = (await self.stream_facts(stream))["state"]
-        return StreamSize(state["messages"], state["bytes"], state.get("num_subjects", 0))
-
-    async def has_poses(self, stream: str, sequence: int, taken_at: float) -> bool:
+    async def has_poses(self, sequence: int, taken_at: float) -> bool:
         """Whether the message of poses at `sequence` was received at `taken_at`."""
         with answers():
             try:
-                found = await self._js.get_msg(stream, sequence)
+                found = await self._js.get_msg(POSES, sequence)
             except errors.NotFoundError:
                 return False
         return found.time is not None and abs(found.time.timestamp() - taken_at) < SAME_S
 
-    async def _poses_now(self, stream: str) -> dict[str, Any]:
-        """Query a stream of poses and record its leader."""
-        facts = await self.stream_facts(stream)
+    async def _poses_now(self) -> dict[str, Any]:
+        """Query the stream of poses and record its leader."""
+        facts = await self.stream_facts(POSES)
         group = facts.get("cluster", {})
-        self.leaders[stream] = f"{group.get('leader')} {group.get('leader_since')}"
+        self.leader = f"{group.get('leader')} {group.get('leader_since')}"
         return facts
 
     async def stream_facts(self, stream: str) -> dict[str, Any]:
@@ -312,10 +261,9 @@ class NatsBus:
 
     async def lags(self) -> dict[str, int]:
         """Messages not yet delivered, by consumer of poses."""
-        parts = partitions_of(await self.tenants())
         with answers():
-            found = [await self._js.consumers_info(stream_of(part)) for part in parts]
-        return {info.name: info.num_pending or 0 for some in found for info in some}
+            found = await self._js.consumers_info(POSES)
+        return {info.name: info.num_pending or 0 for info in found}
 
 
 def _is_same(stored: api.RawStreamMsg, sent: Mapping[str, str]) -> bool:

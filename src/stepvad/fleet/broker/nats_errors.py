@@ -38,7 +38,7 @@ CONFLICT = Meaning(ConflictError, problem="bus: expected to be the last who wrot
 NO_JETSTREAM = Meaning(UnavailableError, JETSTREAM, "bus: expected JetStream, got none for now")
 STORE_FAILED = 10077
 """A limit of the stream in bytes, messages or messages of one subject; or the disk failed."""
-FULL = Meaning(LimitError, "lower the rate of the camera, or raise the limits of the tenant")
+FULL = Meaning(LimitError, "does the writer of events run? it takes them out")
 LARGE = Meaning(TooLargeError, SMALLER)
 BY_CODE: dict[int, Meaning] = {
     10071: CONFLICT,  # wrong last sequence

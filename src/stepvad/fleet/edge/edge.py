@@ -13,7 +13,6 @@ from stepvad.errors import DataError
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
-from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
 from stepvad.site.cameras import SOURCES_S, Cameras
@@ -69,9 +68,8 @@ class Edge:
         The last messages get `DRAIN_S` to be sent. A stage that hangs or dies ends the process.
         """
         bus_thread = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
-        fleet, subjects = self.settings.fleet, self.settings.fleet.bus.subjects
-        directory = EdgeDirectory(self.settings.name, fleet.tenant, subjects)
-        publisher = Publisher(bus_thread, self.buffer, self.batchers, directory, subjects)
+        subjects = self.settings.fleet.bus.subjects
+        publisher = Publisher(bus_thread, self.buffer, self.batchers, subjects)
         packing = Packing(self.cameras.frames, self.batchers, self.buffer, self.status)
         page = None if open_page is None else open_page(self)
         try:

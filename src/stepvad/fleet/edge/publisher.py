@@ -12,8 +12,6 @@ from stepvad.fleet.broker.bus import Bus, LimitError, TooLargeError, Unavailable
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.edge.batcher import EncodedBatch
 from stepvad.fleet.edge.buffer import Buffer
-from stepvad.fleet.edge.directory import EdgeDirectory
-from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
@@ -39,11 +37,10 @@ class Publisher:
         bus_thread: BusThread,
         buffer: Buffer,
         cameras: Iterable[str],
-        directory: EdgeDirectory,
         subjects: Subjects,
     ) -> None:
         self._bus_thread, self._buffer = bus_thread, buffer
-        self._directory, self._subjects = directory, subjects
+        self._subjects = subjects
         self._news = {camera: asyncio.Event() for camera in cameras}
         self.failures = 0
         self.last_error = ""
@@ -55,7 +52,7 @@ class Publisher:
         """Send until stopped; an error in the task of one camera stops the stage."""
         self._buffer.ring = self._ring
         start = self._bus_thread.thread.start
-        sending = [start(self._find()), *(start(self._serve(camera)) for camera in self._news)]
+        sending = [start(self._serve(camera)) for camera in self._news]
         try:
             while not self._stopping.wait(BEAT_S):
                 self._bus_thread.thread.call(
@@ -82,14 +79,9 @@ class Publisher:
     def _ring(self, camera: str) -> None:
         self._bus_thread.thread.call(self._news[camera].set)
 
-    async def _find(self) -> None:
-        await self._directory.find(await self._bus_thread.bus())
-
     async def _serve(self, camera: str) -> None:
         news, backoff = self._news[camera], Backoff(FIRST_S, LONGEST_S)
         bus = await self._bus_thread.bus()
-        await self._directory.known.wait()
-        place = self._directory.place(camera)
         connections, was_away = bus.connections, False
         while True:
             if bus.connections != connections:
@@ -101,7 +93,7 @@ class Publisher:
                 await news.wait()
                 continue
             try:
-                await self._publish(bus, batch, place)
+                await self._publish(bus, batch)
             except LimitError as error:  # refused, not lost: there is nothing to send again
                 self._fail(error)
                 await backoff.sleep()
@@ -116,9 +108,9 @@ class Publisher:
                     self._buffer.again(camera)
                     was_away = False
 
-    async def _publish(self, bus: Bus, batch: EncodedBatch, place: Place) -> None:
+    async def _publish(self, bus: Bus, batch: EncodedBatch) -> None:
         of = batch.connection
-        subject = self._subjects.poses(of.site, of.camera, place)
+        subject = self._subjects.poses(of.site, of.camera)
         try:
             await bus.publish(subject, batch.data, id=batch.id)
         except TooLargeError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from stepvad.errors import StepvadError
 from stepvad.events.record import DeliveryError
@@ -21,24 +20,24 @@ WITHIN_S = 5.0
 
 
 class FleetSink:
-    """Publishes each message; the broker deduplicates by message id."""
+    """Publishes each message, with no id: another site could use it first.
+
+    A change that is sent twice is stored once, by the id of its event.
+    """
 
     name = "fleet"
 
-    def __init__(
-        self, bus_thread: BusThread, *, site: str, subjects: Subjects, tenant: str = ""
-    ) -> None:
+    def __init__(self, bus_thread: BusThread, *, site: str, subjects: Subjects) -> None:
         self._bus_thread, self._site = bus_thread, site
-        self._subject = subjects.edge_events(site, tenant)
+        self._subject = subjects.edge_events(site)
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Publish a message; return once the broker has stored it on disk."""
         before, after = (of_fleet(one, self._site) for one in (message.before, message.after))
         data = encode_event(self._site, kind, before, after)
-        id = f"{after.id}:{kind}:x{crc32(data):08x}"  # no turn: ordered by arrival
 
         async def publish(bus: Bus) -> Published:
-            return await bus.publish(self._subject, data, id=id)
+            return await bus.publish(self._subject, data)
 
         try:
             self._bus_thread.ask(publish, WITHIN_S)

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.events.tenant_tables import GRANTS, TENANTS
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -25,13 +24,12 @@ A limit that such a command exceeds is worse than none: it is rolled back and be
 end, and holds its locks meanwhile.
 """
 
-_TABLES = """
+TABLES = """
 CREATE SCHEMA IF NOT EXISTS stepvad;
 CREATE TABLE stepvad.schema_version
     (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());
 CREATE TABLE stepvad.events (
     id text PRIMARY KEY,
-    tenant text NOT NULL DEFAULT '',
     site text NOT NULL,
     camera text NOT NULL,
     label text NOT NULL,
@@ -48,10 +46,7 @@ CREATE TABLE stepvad.events (
     mark text CHECK (mark IN ('normal', 'right')),
     reviewed timestamptz,
     reviewed_by text NOT NULL DEFAULT '',
-    CHECK ((rank = 2) = (end_time IS NOT NULL)),
-    CONSTRAINT events_id_of_tenant CHECK (
-        CASE WHEN tenant = '' THEN position('.' IN id) = 0 ELSE starts_with(id, tenant || '.') END
-    )
+    CHECK ((rank = 2) = (end_time IS NOT NULL))
 );
 CREATE INDEX events_by_time ON stepvad.events (start_time, id);
 CREATE INDEX events_by_camera ON stepvad.events (site, camera, start_time, id);
@@ -66,9 +61,53 @@ CREATE TABLE stepvad.forgotten (
     deleted timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX forgotten_by_time ON stepvad.forgotten (deleted);
+CREATE TABLE stepvad.retention (
+    days double precision NOT NULL CHECK (days > 0 AND days <= 1000000)
+);
+INSERT INTO stepvad.retention (days) VALUES (30);
+CREATE FUNCTION stepvad.retain(asked double precision, most bigint) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DELETE FROM stepvad.forgotten WHERE deleted < now() - make_interval(
+    secs => 86400 * greatest(30, asked, (SELECT max(days) FROM stepvad.retention)));
+WITH old AS (
+    SELECT e.id FROM stepvad.retention, stepvad.events AS e
+    WHERE e.end_time < now() - make_interval(secs => 86400 * greatest(days, asked))
+    LIMIT greatest(most, 0) FOR UPDATE OF e SKIP LOCKED
+), gone AS (
+    DELETE FROM stepvad.events AS e USING old WHERE e.id = old.id RETURNING e.id
+), noted AS (
+    INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone
+$$;
+REVOKE ALL ON FUNCTION stepvad.retain(double precision, bigint) FROM PUBLIC;
 """
-TABLES = _TABLES + TENANTS
-"""SQL that creates the tables; the indexes by site and place are for the page."""
+"""SQL that creates the tables; the indexes by site and place are for the page.
+
+The owner alone decides how long events are kept: `asked` may lengthen that, never shorten it.
+"""
+_REVIEWED = "mark, reviewed, reviewed_by"
+_KEPT = (
+    "label, severity, start_time, end_time, top_score, record, rank, turn, "
+    "first_sequence, last_sequence"
+)
+GRANTS = {
+    "stepvad_writer": f"""
+REVOKE ALL ON stepvad.events, stepvad.forgotten FROM stepvad_writer;
+GRANT USAGE ON SCHEMA stepvad TO stepvad_writer;
+GRANT SELECT ON stepvad.schema_version, stepvad.events, stepvad.forgotten,
+    stepvad.retention TO stepvad_writer;
+GRANT INSERT (id, site, camera, {_KEPT}), UPDATE ({_KEPT}, changed)
+    ON stepvad.events TO stepvad_writer;
+GRANT EXECUTE ON FUNCTION stepvad.retain(double precision, bigint) TO stepvad_writer;
+""",
+    "stepvad_reader": f"""
+GRANT USAGE ON SCHEMA stepvad TO stepvad_reader;
+GRANT SELECT ON stepvad.schema_version, stepvad.events TO stepvad_reader;
+GRANT UPDATE ({_REVIEWED}) ON stepvad.events TO stepvad_reader;
+""",
+}
+"""Privileges of each role, if it exists: the writer deletes nothing, the reader only reviews."""
 _SAFELY = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '20s'"
 """Names mean the same whoever migrates; a lock that somebody holds for long stops nobody else."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.events.record import MOST_COUNTED, Deleted, Mark, Record, Review
 from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import LONG_COMMAND_S, check, migrate
-from stepvad.fleet.events.postgres_errors import LOCKED, expected, is_read_only, meaning, words
+from stepvad.fleet.events.postgres_errors import expected, is_read_only, meaning, words
 from stepvad.fleet.events.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ LOCAL = (None, "localhost", "127.0.0.1", "::1")
 
 _WRITE = """
 INSERT INTO stepvad.events AS old (id, site, camera, label, severity, start_time, end_time,
-    top_score, record, rank, turn, first_sequence, last_sequence, tenant)
-SELECT $1, $2, $3, $4, $5, to_timestamp($6), to_timestamp($7), $8, $9, $10, $11, $12, $12, $13
+    top_score, record, rank, turn, first_sequence, last_sequence)
+SELECT $1, $2, $3, $4, $5, to_timestamp($6), to_timestamp($7), $8, $9, $10, $11, $12, $12
 WHERE NOT EXISTS (SELECT FROM stepvad.forgotten WHERE id = $1)
 ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.severity,
     start_time = excluded.start_time, end_time = excluded.end_time,
@@ -49,7 +49,7 @@ ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.sever
     rank = excluded.rank, turn = excluded.turn,
     first_sequence = least(old.first_sequence, excluded.first_sequence),
     last_sequence = greatest(old.last_sequence, excluded.last_sequence), changed = now()
-WHERE old.rank < 2 AND old.tenant = excluded.tenant
+WHERE old.rank < 2
     AND old.site = excluded.site AND old.camera = excluded.camera
     AND (excluded.rank, excluded.turn, excluded.last_sequence)
         > (old.rank, old.turn, old.last_sequence)
@@ -61,10 +61,6 @@ INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
 _RETAIN = "SELECT stepvad.retain($1, $2)"
 RETAINED = 5000
 """Most events deleted at a time by retention."""
-_KEEP = """
-INSERT INTO stepvad.retention (tenant, days) VALUES ($1, $2)
-ON CONFLICT (tenant) DO UPDATE SET days = excluded.days
-"""
 
 _TOTALS = """
 SELECT count(*), count(*) FILTER (WHERE changed < now() - make_interval(secs => $1)),
@@ -86,10 +82,6 @@ SELECT count(*) FROM (SELECT FROM stepvad.events WHERE reviewed IS NULL LIMIT $1
 
 class NoDatabaseError(DataError):
     """The database is unreachable; retry later."""
-
-
-class LockedError(NoDatabaseError):
-    """Somebody holds a lock on these rows; others can be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +110,7 @@ class FleetEvents:
 
         Duplicate or outdated changes, and changes of an ended event, are ignored.
         Rows are locked in the order of their ids, so two writers cannot deadlock. A reviewer who
-        keeps one locked is met with `LockedError`, after `LOCKED_S`.
+        keeps one locked is met with an error, after `LOCKED_S`.
         """
         rows = [_row(change) for change in sorted(changes, key=lambda one: one.record.id)]
         async with self._connection() as connection, connection.transaction():
@@ -219,21 +211,22 @@ class FleetEvents:
     async def retain(self, asked_days: float | None = None) -> int:
         """Delete events that ended longer ago than the owner keeps them; return how many.
 
-        `asked_days` keeps those of tenants without days of their own for longer.
+        `asked_days` keeps them for longer, never shorter.
         """
         async with self._connection() as connection:
             done = await connection.fetchval(_RETAIN, asked_days, RETAINED, timeout=LONG_COMMAND_S)
             return int(done)
 
-    async def retention(self) -> Mapping[str, float]:
-        """Days that the events of each tenant are kept; those of '' hold for all others."""
+    async def retention(self) -> float | None:
+        """Days that events are kept."""
         async with self._connection() as connection:
-            return dict(await connection.fetch("SELECT tenant, days FROM stepvad.retention"))
+            found: float | None = await connection.fetchval("SELECT days FROM stepvad.retention")
+            return found
 
-    async def set_retention(self, days: float, tenant: str = "") -> None:
+    async def set_retention(self, days: float) -> None:
         """Keep events for so many days; only the owner may decide that."""
         async with self._connection() as connection:
-            await connection.execute(_KEEP, tenant, days)
+            await connection.execute("UPDATE stepvad.retention SET days = $1", days)
 
     async def scrub(self) -> None:
         """Rewrite the table to purge deleted rows from its file; locks the table."""
@@ -295,8 +288,6 @@ class FleetEvents:
                 await self._pool.expire_connections()
             problem, hint = expected(error)
             kind = ConfigError if found == "settings" else NoDatabaseError
-            if getattr(error, "sqlstate", None) == LOCKED:
-                kind = LockedError
             raise kind(f"{problem}, got: {words(error)}", hint=hint) from None
 
 
@@ -364,7 +355,7 @@ def _row(change: FleetChange) -> tuple[Any, ...]:
     return (
         *(record.id, change.site, change.camera, record.label, record.severity),
         *(record.start_time, record.end_time, record.top_score, encode(record).decode()),
-        *(change.rank, change.turn, change.sequence, change.tenant),
+        *(change.rank, change.turn, change.sequence),
     )
 
 

@@ -47,10 +47,10 @@ async def mark(settings: FleetSettings, id: str, mark: Mark | None, by: str = ""
         await kept.mark(id, mark, by)
 
 
-async def marks_of(settings: FleetSettings, model_sha256: str, tenant: str = "") -> Marks:
-    """A tenant's marks on events that this model found; a fleet stores no poses with its events."""
+async def marks_of(settings: FleetSettings, model_sha256: str) -> Marks:
+    """Marks on events that this model found; a fleet stores no poses with its events."""
     async with connect(secret(settings.events.dsn)) as kept:
-        found = await kept.events(Wanted(tenant=tenant), limit=None)
+        found = await kept.events(Wanted(), limit=None)
         reviews = await kept.reviews()
     own = {one.id: one for one in found if one.model_sha256 == model_sha256}
     normal = [id for id, review in reviews.items() if review.mark == "normal" and id in own]

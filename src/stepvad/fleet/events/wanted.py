@@ -19,7 +19,6 @@ FROM unnest(${}::text[]) AS term)
 class Wanted:
     """Filter for events; all given conditions must hold."""
 
-    tenant: str | None = None
     site: str | None = None
     camera: str | None = None
     """`site/camera`."""
@@ -45,7 +44,6 @@ class Wanted:
         site, _, camera = (self.camera or "").partition("/")
         named = self.camera is not None
         parts: list[tuple[str, Any]] = [
-            ("tenant = ${}", self.tenant),
             ("site = ${}", self.site),
             ("site = ${}", site if named else None),
             ("camera = ${}", camera if named else None),

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.broker.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.event_message import FleetChange, change_of
-from stepvad.fleet.event_origin import origin_of
-from stepvad.fleet.events.postgres import RETAINED, FleetEvents, LockedError, NoDatabaseError
+from stepvad.fleet.events.postgres import RETAINED, FleetEvents, NoDatabaseError
 from stepvad.fleet.events.postgres_errors import is_data
-from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.subjects import EDGES, EVENTS, Subjects
 from stepvad.fleet.tasks import end, rest, unless
 from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
@@ -31,8 +27,6 @@ logger = logging.getLogger(__name__)
 READER = "stepvad-events"
 """Consumer name shared by all writers, which split the events among them."""
 FETCH_S = 1.0
-TENANTS_S = 5.0
-"""How often the writer looks for new tenants."""
 FIRST_S, LONGEST_S = 0.2, 5.0
 """First and longest back-off while the bus or the database is unreachable."""
 LOOK_S, RETAIN_S = 15.0, 600.0
@@ -83,15 +77,12 @@ class FleetEventWriter:
         self._stopping = stopping
         self._is_warned = False
         self._waiting: dict[str, int] = {}
-        """Messages pending, by tenant; those of workers under the empty name."""
+        """Messages pending, by stream."""
 
     async def run(self) -> None:
         """Write events until stopped; retry while the bus or the database is unreachable."""
         logger.info("events of the fleet are written to the database")
-        tasks = [
-            asyncio.create_task(one)
-            for one in (self._take("", lambda: self._bus.events(READER)), self._follow())
-        ]
+        tasks = [asyncio.create_task(self._take(stream)) for stream in (EVENTS, EDGES)]
         polling = asyncio.create_task(self._look())
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -100,40 +91,20 @@ class FleetEventWriter:
         finally:
             await end(polling, *tasks)
 
-    async def _follow(self) -> None:
-        """Take the events of every tenant's own edges, also of one that comes later."""
-        taking: dict[str, asyncio.Task[None]] = {}
-        try:
-            while True:
-                with suppress(UnavailableError):
-                    known = {name for name in await self._bus.tenants() if name}
-                    for name in known - set(taking):
-                        open_ = partial(self._bus.edge_events, name, READER)
-                        taking[name] = asyncio.create_task(self._take(name, open_))
-                    for name in set(taking) - known:
-                        await end(taking.pop(name))
-                        self._waiting.pop(name, None)
-                for one in taking.values():
-                    if one.done():
-                        one.result()
-                await asyncio.sleep(TENANTS_S)
-        finally:
-            await end(*taking.values())
-
-    async def _take(self, tenant: str, open_: Callable[[], Awaitable[Consumer]]) -> None:
-        """Take events until stopped from one stream: the workers', or that of a tenant's edges."""
+    async def _take(self, stream: str) -> None:
+        """Take events until stopped from one stream: the workers', or that of sites that score."""
         consumer: Consumer | None = None
         backoff = Backoff(FIRST_S, LONGEST_S)
         while not self._stopping.is_set():
             self.counts.heartbeat.beat()
             try:
                 if consumer is None:
-                    consumer = await open_()
+                    consumer = await self._bus.events(READER, stream)
                 deliveries = await consumer.fetch(self._settings.batch, FETCH_S)
                 if deliveries:
-                    kept = await self._keep(deliveries)
-                    await consumer.ack(kept)
-                    self._waiting[tenant] = await consumer.lag()
+                    await self._keep(deliveries)
+                    await consumer.ack(deliveries)
+                    self._waiting[stream] = await consumer.lag()
                     self.counts.waiting = sum(self._waiting.values())
                 backoff.reset()
             except UnavailableError as error:
@@ -142,25 +113,22 @@ class FleetEventWriter:
                     consumer = None
                 await self._again(error, backoff)
 
-    async def _keep(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Store the events of messages; return those that may be acknowledged."""
-        waiting: set[int] = set()
-        for tenant, changes in _by_tenant(await self._read(deliveries)).items():
-            try:
-                await self._keep_of_one(changes)
-            except LockedError as error:
-                if not tenant:
-                    raise UnavailableError(str(error)) from None
-                logger.warning("tenant %s: %s; its events will be redelivered", tenant, error)
-                waiting |= {delivery.sequence for delivery, _ in changes}
-        return [one for one in deliveries if one.sequence not in waiting]
+    async def _keep(self, deliveries: Sequence[Delivery]) -> None:
+        """Store the events of messages."""
+        changes = await self._read(deliveries)
+        try:
+            await self._write([change for _, change in changes])
+        except Exception as error:
+            if not is_data(error):
+                raise
+            for delivery, change in changes:  # isolate the faulty one
+                await self._write_one(delivery, change)
 
     async def _read(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, FleetChange]]:
         changes: list[tuple[Delivery, FleetChange]] = []
         for delivery in deliveries:
             try:
-                origin = origin_of(delivery.subject, self._subjects.prefix)
-                change = change_of(delivery, site=origin.site, tenant=origin.tenant)
+                change = change_of(delivery, site=self._subjects.site_of(delivery.subject))
             except DataError as error:
                 await self._bury(delivery, error)
                 continue
@@ -169,16 +137,6 @@ class FleetEventWriter:
             else:
                 changes.append((delivery, change))
         return changes
-
-    async def _keep_of_one(self, changes: Sequence[tuple[Delivery, FleetChange]]) -> None:
-        """Store the changes of one tenant."""
-        try:
-            await self._write([change for _, change in changes])
-        except Exception as error:
-            if not is_data(error):
-                raise
-            for delivery, change in changes:  # isolate the faulty one
-                await self._write_one(delivery, change)
 
     async def _write_one(self, delivery: Delivery, change: FleetChange) -> None:
         try:
@@ -195,8 +153,6 @@ class FleetEventWriter:
             self.counts.heartbeat.beat()
             try:
                 await self._events.write(changes)
-            except LockedError:
-                raise
             except NoDatabaseError as error:
                 self.counts.database_up = False
                 await self._again(error, backoff)
@@ -243,7 +199,7 @@ class FleetEventWriter:
 
     async def _retain(self) -> None:
         asked = self._settings.retention_days
-        kept = (await self._events.retention()).get("")
+        kept = await self._events.retention()
         if asked is not None and kept is not None and asked < kept and not self._is_warned:
             self._is_warned = True
             logger.warning(
@@ -286,16 +242,6 @@ async def _check_or_migrate(events: FleetEvents) -> None:
         await events.check()
     except ConfigError:
         await events.migrate()
-
-
-def _by_tenant(
-    changes: Iterable[tuple[Delivery, FleetChange]],
-) -> dict[str, list[tuple[Delivery, FleetChange]]]:
-    """Each tenant's changes, in a transaction of their own: one cannot hold up another."""
-    found: dict[str, list[tuple[Delivery, FleetChange]]] = defaultdict(list)
-    for delivery, change in changes:
-        found[change.tenant].append((delivery, change))
-    return found
 
 
 def _one_line(error: Exception) -> str:

@@ -17,7 +17,6 @@ from stepvad.fleet.broker.bus import (
     Delivery,
     UnavailableError,
 )
-from stepvad.fleet.places import Place
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
@@ -37,9 +36,9 @@ FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
 
 
-def key_of(place: Place) -> str:
+def key_of(shard: int) -> str:
     """The key of a shard's checkpoint."""
-    return f"shard-{place}"
+    return f"shard-{shard}"
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +133,7 @@ class OwnedShard:
         """Drop the shard if one of its tasks failed; a worker takes it again."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.error("shard %s: failed", self.shard.place, exc_info=error)
+            logger.error("shard %s: failed", self.shard.number, exc_info=error)
             self.lost(self)
 
     async def _pull(self) -> None:
@@ -143,7 +142,7 @@ class OwnedShard:
             try:
                 found = await self.consumer.fetch(FETCHED, 0.5)
             except UnavailableError as error:
-                logger.debug("shard %s: %s", self.shard.place, error)
+                logger.debug("shard %s: %s", self.shard.number, error)
                 await backoff.sleep()
                 continue
             backoff.reset()
@@ -170,7 +169,7 @@ class OwnedShard:
                     if item.is_last:
                         return
         except ConflictError:
-            logger.warning("shard %s: taken over by another worker", self.shard.place)
+            logger.warning("shard %s: taken over by another worker", self.shard.number)
             self.lost(self)
 
     async def _persist(self, item: OutgoingItem) -> None:
@@ -183,7 +182,7 @@ class OwnedShard:
                 return
             except UnavailableError as error:
                 if not self._is_refused:
-                    logger.warning("shard %s: events wait: %s", self.shard.place, error.problem)
+                    logger.warning("shard %s: events wait: %s", self.shard.number, error.problem)
                 self._is_refused = True
                 await backoff.sleep()
 
@@ -197,10 +196,10 @@ class OwnedShard:
     async def _keep(self, kept: Checkpoint) -> None:
         value = kept.pack(self.worker, said=self.expect)
         try:
-            self.revision = await self.bus.write(key_of(self.shard.place), value, self.revision)
+            self.revision = await self.bus.write(key_of(self.shard.number), value, self.revision)
         except ConflictError:
             # the acknowledgement of our own write may have been lost
-            entry = await self.bus.read(key_of(self.shard.place))
+            entry = await self.bus.read(key_of(self.shard.number))
             if entry is None or entry.value != value:
                 raise
             self.revision = entry.revision
@@ -226,7 +225,7 @@ def _size(deliveries: Sequence[Delivery]) -> int:
     return sum(len(delivery.data) for delivery in deliveries)
 
 
-def _known(value: bytes, shard: Place) -> ShardCheckpoint:
+def _known(value: bytes, shard: int) -> ShardCheckpoint:
     """Unpack a checkpoint; return one without owner and state if it is unreadable."""
     try:
         return ShardCheckpoint.unpack(value)
@@ -242,7 +241,7 @@ def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
         if state is not None:
             shard.restore(state, time.monotonic())
     except UnreadableError as error:
-        logger.warning("shard %s starts without its state: %s", shard.place, error.problem)
+        logger.warning("shard %s starts without its state: %s", shard.number, error.problem)
         return None
     return state
 
@@ -268,15 +267,15 @@ async def take(
     alive: Callable[[str], bool],
 ) -> OwnedShard | None:
     """Take over a shard unless a live worker owns it: first its state, then the fence."""
-    entry = await bus.read(key_of(shard.place))
+    entry = await bus.read(key_of(shard.number))
     kept = ShardCheckpoint("")
     if entry is not None:
-        kept = _known(entry.value, shard.place)
+        kept = _known(entry.value, shard.number)
         if kept.owner != worker and kept.owner and alive(kept.owner):
             return None
     try:
         revision = await bus.write(
-            key_of(shard.place),
+            key_of(shard.number),
             replace(kept, owner=worker).pack(),
             0 if entry is None else entry.revision,
         )
@@ -286,8 +285,8 @@ async def take(
     claim = await bus.publish(outlets.subject, encode_claim(worker))
     said = [] if state is None else await bus.said(outlets.subject, state.said)
     # a unique consumer name: a former owner that resumes cannot pull our messages
-    name = f"shard-{shard.place}-{worker}-{revision}".replace(".", "-")
-    consumer = await bus.poses(shard.place, name, shard.position)
+    name = f"shard-{shard.number}-{worker}-{revision}".replace(".", "-")
+    consumer = await bus.poses(shard.number, name, shard.position)
     if state is not None:
         until, now = consumer.end, time.monotonic()
         shard.recalled.load(said, since=state.said, until=until, now=now)

@@ -18,7 +18,6 @@ from stepvad.fleet.broker.leadership import led
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import end, rest
-from stepvad.fleet.tenants import partitions_of
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
@@ -89,7 +88,7 @@ async def work(settings: FleetSettings) -> None:
 async def watch_streams(bus: NatsBus, worker: Worker) -> None:
     """Look which streams have a leader, until cancelled."""
     while True:
-        worker.stats.led = await led(bus, worker.tenants.values())
+        worker.stats.led = await led(bus)
         await asyncio.sleep(LOOK_S)
 
 
@@ -103,7 +102,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         worker.stats,
         worker.scorer.counts,
         lambda: len(worker.owned_shards),
-        lambda: sum(part.shards for part in partitions_of(worker.tenants)),
+        lambda: worker.settings.bus.shards,
         lambda: sum(len(owned.waiting) for owned in [*worker.owned_shards.values()]),
         lambda: sum(owned.unsaid for owned in [*worker.owned_shards.values()]),
     )

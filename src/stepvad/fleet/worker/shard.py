@@ -12,7 +12,6 @@ from typing import NamedTuple
 from stepvad.errors import DataError
 from stepvad.events.record import EndedBy
 from stepvad.fleet.broker.bus import Delivery, Position
-from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import (
     Batch,
@@ -30,7 +29,7 @@ from stepvad.fleet.worker.scoring import Announcement, BatchScorer, Work, change
 logger = logging.getLogger(__name__)
 
 MOST_CAMERAS = 10_000
-"""Most cameras of one shard; a tenant has a limit of its own."""
+"""Most cameras of one shard."""
 TRIES = 3
 """Attempts to read a message before it is dropped."""
 NONSENSE_S = 600.0
@@ -59,7 +58,7 @@ class Pace:
 class Shard:
     """The cameras of a shard; one worker owns it at a time."""
 
-    place: Place
+    number: int
     subjects: Subjects
     models: FleetModels
     scorer: BatchScorer
@@ -73,7 +72,6 @@ class Shard:
     changes: list[Announcement] = field(default_factory=list)
     dead: list[PoisonMessage] = field(default_factory=list)
     recalled: RecalledEvents = field(default_factory=RecalledEvents)
-    most_cameras: int = MOST_CAMERAS
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
@@ -157,7 +155,9 @@ class Shard:
             profile = self.models.profile(name, own.rate)
             if profile is not None:
                 camera = FleetCamera.restore(profile, own, self.scorer.number(), now)
-                cameras[self._subject(camera.site, name.removeprefix(f"{camera.site}/"))] = camera
+                cameras[self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))] = (
+                    camera
+                )
         return cameras
 
     def of_stream(self, stream: str) -> None:
@@ -180,9 +180,6 @@ class Shard:
             logger.warning("a message on %s is unreadable: %s", delivery.subject, error.problem)
             self.dead.append(PoisonMessage(delivery, "unreadable", error.problem))
             self.counts["", "unreadable"] += 1
-
-    def _subject(self, site: str, camera: str) -> str:
-        return self.subjects.poses(site, camera, self.place)
 
     def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:
         camera = self.cameras.get(delivery.subject)
@@ -218,9 +215,9 @@ class Shard:
         of = batch.connection
         self._check_subject(delivery, of)
         profile = self.models.profile(of.name, of.rate)
-        if profile is None or len(self.cameras) >= self.most_cameras:
+        if profile is None or len(self.cameras) >= MOST_CAMERAS:
             if of.name not in self._unknown and len(self._unknown) < MOST_CAMERAS:
-                why = "no model matches it" if profile is None else "its tenant has too many"
+                why = "no model matches it" if profile is None else "its shard has too many"
                 logger.warning("camera %s: %s", of.name, why)
                 self._unknown.add(of.name)
             self.counts[of.name if of.name in self._unknown else of.site, "refused"] += len(batch)
@@ -237,7 +234,7 @@ class Shard:
 
     def _check_subject(self, delivery: Delivery, of: CameraConnection) -> None:
         """Reject a message on the subject of another camera."""
-        if self._subject(of.site, of.camera) != delivery.subject:
+        if self.subjects.poses(of.site, of.camera) != delivery.subject:
             raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
 
     def _order(

@@ -72,7 +72,7 @@ class WorkerMetrics:
     counts: ScoringStats
     shards: Callable[[], int]
     known: Callable[[], int]
-    """All shards of the fleet, of any partition and tenant."""
+    """All shards of the fleet."""
     waiting: Callable[[], int]
     unsaid: Callable[[], int]
 

@@ -7,24 +7,21 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
-from stepvad.fleet.places import Place
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import end
-from stepvad.fleet.tenants import Tenant, partitions_of
-from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import OutgoingMessage
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
 from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import BatchScorer, Work
-from stepvad.fleet.worker.shard import MOST_CAMERAS, Pace, Shard
+from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
 from stepvad.retries import Backoff
 
@@ -49,8 +46,7 @@ class Worker:
 
     def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
-        self.owned_shards: dict[Place, OwnedShard] = {}
-        self.tenants: Mapping[str, Tenant] = {}
+        self.owned_shards: dict[int, OwnedShard] = {}
         self.stats = WorkerStats()
         self.scorer = BatchScorer()
         self._subjects = settings.bus.subjects
@@ -67,7 +63,7 @@ class Worker:
         """When the broker last renewed the lease."""
         self._skew_s = 0.0
         """The broker's clock minus our monotonic clock."""
-        self._unlisted: dict[tuple[str, str], float] = {}
+        self._unlisted: dict[tuple[int, str], float] = {}
         """Since when the lease of a shard's recorded owner, which is alive, does not list it."""
         self._lock = asyncio.Lock()
         """Keeps shards from being released while a round is scored."""
@@ -99,8 +95,8 @@ class Worker:
         lost = [*self._lost]
         self._lost.clear()
         for owned in lost:
-            if self.owned_shards.get(owned.shard.place) is owned:
-                del self.owned_shards[owned.shard.place]
+            if self.owned_shards.get(owned.shard.number) is owned:
+                del self.owned_shards[owned.shard.number]
         await asyncio.gather(*(owned.stop() for owned in lost))
         async with self._lock:
             await self._advance()
@@ -133,12 +129,10 @@ class Worker:
     def _taken(
         self, owned_shards: Sequence[OwnedShard]
     ) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
-        """Dequeue the messages of a round: no tenant gets more than its fair share."""
-        shares = fair_shares(
-            [(owned.shard.place.partition.tenant, len(owned.waiting)) for owned in owned_shards],
-            self._most,
-        )
-        return [(owned, owned.take(n)) for owned, n in zip(owned_shards, shares, strict=True)]
+        """Dequeue the messages of a round: the same part of what waits in each shard."""
+        waiting = sum(len(owned.waiting) for owned in owned_shards)
+        part = min(self._most / max(waiting, 1), 1.0)
+        return [(owned, owned.take(math.ceil(part * len(owned.waiting)))) for owned in owned_shards]
 
     def _score(self, taken: Sequence[tuple[OwnedShard, Sequence[Delivery]]], now: float) -> None:
         """Score one round; may run in the scoring thread."""
@@ -213,7 +207,7 @@ class Worker:
                 await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
 
     async def _renew(self) -> None:
-        value = json.dumps([str(place) for place in self.owned_shards]).encode()
+        value = json.dumps([*self.owned_shards]).encode()
         self._lease = await self.bus.lease(self.name, value, self._lease)
         self._answered_at = time.monotonic()
         asked = time.monotonic()
@@ -222,20 +216,18 @@ class Worker:
 
     async def _balance(self) -> None:
         """Take free shards up to a fair share and release any surplus."""
-        self.tenants = await self.bus.tenants()
-        places = [p for part in partitions_of(self.tenants) for p in part.places()]
         alive = await self.bus.leases()
         others = {name: json.loads(value) for name, value in alive.items() if name != self.name}
-        share = math.ceil(len(places) / (len(others) + 1))
+        share = math.ceil(self.settings.bus.shards / (len(others) + 1))
         surplus = sorted(self.owned_shards)[share:]
         if surplus:
             await self._give_back(surplus)
-        taken = {place for held in others.values() for place in held}
+        taken = {shard for held in others.values() for shard in held}
         self._unlisted = {key: at for key, at in self._unlisted.items() if key[0] not in taken}
-        free = [p for p in self._turn(places) if f"{p}" not in taken and p not in self.owned_shards]
+        free = [n for n in self._turn() if n not in taken and n not in self.owned_shards]
         wanted = free[: max(share - len(self.owned_shards), 0)]
         got = await asyncio.gather(
-            *(self._take(place, set(others)) for place in wanted), return_exceptions=True
+            *(self._take(shard, set(others)) for shard in wanted), return_exceptions=True
         )
         if True in got or surplus:
             logger.info("worker %s: %d shards", self.name, len(self.owned_shards))
@@ -244,57 +236,56 @@ class Worker:
             if isinstance(one, BaseException):
                 raise one
 
-    async def _give_back(self, places: Sequence[Place]) -> None:
+    async def _give_back(self, shards: Sequence[int]) -> None:
         async with self._lock:
-            given = [self.owned_shards.pop(place) for place in places]
+            given = [self.owned_shards.pop(shard) for shard in shards]
             for owned in given:
                 owned.give_up()
         for owned in given:
             await owned.release()
 
-    def _turn(self, places: Sequence[Place]) -> Sequence[Place]:
+    def _turn(self) -> Sequence[int]:
         """All shards, starting at an offset that differs between workers."""
-        first = hash(self.name) % len(places)
-        return [*places[first:], *places[:first]]
+        shards = self.settings.bus.shards
+        first = hash(self.name) % shards
+        return [*range(first, shards), *range(first)]
 
-    def _is_owned(self, place: Place, alive: set[str], owner: str) -> bool:
+    def _is_owned(self, shard: int, alive: set[str], owner: str) -> bool:
         """Whether a worker still owns a free shard that has it on record as its owner.
 
         If it is alive, it is about to list the shard; or else it lost the shard, or failed to take
         it, while the broker was unreachable.
         """
-        since = self._unlisted.setdefault((f"{place}", owner), time.monotonic())
+        since = self._unlisted.setdefault((shard, owner), time.monotonic())
         return (
             owner in alive and time.monotonic() - since < LISTED_LEASES * self.settings.bus.lease_s
         )
 
-    async def _take(self, place: Place, alive: set[str]) -> bool:
+    async def _take(self, number: int, alive: set[str]) -> bool:
         worker = self.settings.worker
-        tenant = self.tenants[place.partition.tenant]
         shard = Shard(
-            place,
+            number,
             self._subjects,
             self.models,
             self.scorer,
             Pace(worker.shed_s, worker.silent_s),
             counts=self.stats.frames,
-            most_cameras=tenant.limits.cameras if tenant.name else MOST_CAMERAS,
         )
         owned = await take(
             self.bus,
             self.name,
             shard,
             Outlets(
-                subject=self._subjects.events(place),
+                subject=self._subjects.events(number),
                 dead=self._subjects.dead("x").rpartition(".")[0],
                 lost=self._lost.append,
                 announced=self._said,
             ),
-            alive=partial(self._is_owned, place, alive),
+            alive=partial(self._is_owned, number, alive),
         )
         if owned is None:
             return False
         owned.patience = Patience.from_now(worker.catch_up_s, time.monotonic())
-        self.owned_shards[place] = owned
+        self.owned_shards[number] = owned
         owned.start(self._arrived)
         return True
