@@ -147,7 +147,7 @@ class TextTable:
 def split_tables(text: str) -> list[TextTable]:
     """The tables of a valid TOML text in order; the first holds the keys above all headers."""
     # cut before each header; the comment right above a header goes with it
-    starts = [0, *_headers(text)]
+    starts = [0, *(at for at, _, line in statements(text) if line.lstrip().startswith("["))]
     parts = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
     found: list[TextTable] = []
     lead = ""
@@ -391,22 +391,17 @@ def _tomlkit() -> Any:
     return tomlkit
 
 
-def _headers(text: str) -> Iterator[int]:
-    """Offsets of the lines of headers."""
-    # a bracket opens a header only at the start of a line and outside of lists and texts
-    depth, line, is_first = 0, 0, True
+def statements(text: str) -> Iterator[tuple[int, int, str]]:
+    """The lines of a TOML text that begin outside of its lists and texts: offset, number, text."""
+    depth, line, number, is_first = 0, 0, 1, True
     for token in TOKENS.finditer(text):
-        match token.lastgroup:
-            case "open":
-                if is_first and not depth:
-                    yield line
-                depth += 1
-            case "close":
-                depth -= 1
-            case "other" if token[0] == "\n":
-                line, is_first = token.end(), True
-                continue
-        is_first = is_first and token.lastgroup == "space"
+        if is_first and not depth and token.lastgroup != "space" and token[0] != "\n":
+            end = text.find("\n", line)
+            yield line, number, text[line : end if end >= 0 else len(text)]
+        depth += {"open": 1, "close": -1}.get(token.lastgroup or "", 0)
+        is_first = token[0] == "\n" or (is_first and token.lastgroup == "space")
+        line = token.end() if token[0] == "\n" else line
+        number += token[0].count("\n")
 
 
 def _cut(text: str, belongs: Callable[[str], bool]) -> tuple[str, str]:

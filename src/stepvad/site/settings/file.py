@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files import redact
+from stepvad.site.settings.editing import statements
 from stepvad.site.settings.page import concern_of, is_loopback, limits_of
 from stepvad.site.settings.sections import SiteSettings
 
@@ -29,9 +30,8 @@ MAX_WORD = 3500
 _DECIMAL = re.compile(r"\d\.\d+(?=\s*[,\]])")
 _LONG = re.compile(rf"\w{{{MAX_WORD + 1}}}")
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
-_KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
+_KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
-_STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
 
 
 class SettingsError(ConfigError):
@@ -205,24 +205,16 @@ def _lines(text: str) -> dict[KeyPath, int]:
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    depth, quotes = 0, ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        # inside of a multi-line string or list there are no keys
-        if quotes:
-            quotes = "" if quotes in line else quotes
-        elif depth:
-            depth += _depth(line)
-        elif header := _HEADER.match(line):
-            table = _table(_parts(header[2]), header[1] == "[[", counts)
-            for end in range(1, len(table) + 1):
-                lines.setdefault(table[:end], number)
-        # a dotted key opens each of its parts
+    for _, number, line in statements(text):
+        if header := _HEADER.match(line):
+            table = place = _table(_parts(header[2]), header[1] == "[[", counts)
         elif key := _KEYS.match(line):
-            parts = _parts(key[1])
-            for end in range(1, len(parts) + 1):
-                lines.setdefault(table + parts[:end], number)
-            depth = _depth(key[2])
-            quotes = next((q for q in ('"""', "'''") if key[2].count(q) == 1), "")
+            place = table + _parts(key[1])
+        else:
+            continue
+        # a dotted key opens each of its parts
+        for end in range(1, len(place) + 1):
+            lines.setdefault(place[:end], number)
     return lines
 
 
@@ -235,15 +227,8 @@ def _table(parts: KeyPath, is_array: bool, counts: dict[KeyPath, int]) -> KeyPat
     place: KeyPath = ()
     for at, part in enumerate(parts):
         place += (part,)
-        last = at == len(parts) - 1
-        if last and is_array:
+        if is_array and at == len(parts) - 1:
             counts[place] = counts.get(place, -1) + 1
         if place in counts:
             place += (counts[place],)
     return place
-
-
-def _depth(line: str) -> int:
-    """Number of brackets that a line leaves open."""
-    bare = _STRING.sub("", line).partition("#")[0]
-    return sum(bare.count(c) for c in "[{") - sum(bare.count(c) for c in "]}")
