@@ -92,7 +92,6 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/settings"): ADMINISTER,
     ("PUT", "/api/settings"): ADMINISTER,
     ("PATCH", "/api/settings"): ADMINISTER,
-    ("POST", "/api/settings/check"): ADMINISTER,
     ("POST", "/api/settings/effect"): ADMINISTER,
     ("POST", "/api/settings/try-camera"): ADMINISTER,
     ("POST", "/api/settings/test-sink"): ADMINISTER,

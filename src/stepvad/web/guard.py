@@ -379,7 +379,6 @@ RULES: dict[RouteKey, Rule] = {
     ("GET", "/api/settings"): Rule("administer", "read the settings", is_look=True),
     ("PUT", "/api/settings"): Rule("administer", "changed the settings"),
     ("PATCH", "/api/settings"): Rule("administer", "changed the settings"),
-    ("POST", "/api/settings/check"): Rule("administer"),
     ("POST", "/api/settings/effect"): Rule("administer"),
     ("POST", "/api/settings/try-camera"): Rule("administer", "tried a camera"),
     ("POST", "/api/settings/test-sink"): Rule("administer", "tested a sink"),

@@ -154,18 +154,10 @@ class SavedSettings(SettingsEffect):
     text: str
 
 
-class CheckText(Strict):
-    """A text to check without saving it."""
+class UnsavedText(Strict):
+    """A text that is not saved."""
 
     text: Text
-
-
-class CheckedSettings(BaseModel):
-    """What the checks of a text say."""
-
-    ok: bool
-    lines: list[str]
-    wrong: WrongSettings | None = None
 
 
 class TryCamera(Strict):
@@ -282,7 +274,7 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
                 return _saved(*known.save(asked.digest, text, typed))
 
     @app.post("/api/settings/effect", tags=["settings"], responses=REFUSALS)
-    def effect(asked: SaveEdits | CheckText) -> SettingsEffect:
+    def effect(asked: SaveEdits | UnsavedText) -> SettingsEffect:
         """What saving these changes or this text would take; no words while it is not valid."""
         known = _needed(editor)
         try:
@@ -294,16 +286,6 @@ def _add_file_routes(app: FastAPI, editor: SettingsEditor | None) -> None:
         except StepvadError:
             return SettingsEffect(effect="none", words="")
         return SettingsEffect(effect=changes.effect, words=changes.words)
-
-    @app.post("/api/settings/check", tags=["settings"], responses=REFUSALS)
-    def check(asked: CheckText) -> CheckedSettings:
-        """Check a text as `stepvad watch --check` does."""
-        known = _needed(editor)
-        try:
-            return CheckedSettings(ok=True, lines=known.check_text(asked.text))
-        except StepvadError as error:
-            wrong = _wrong(error, asked.text)
-            return CheckedSettings(ok=False, lines=[], wrong=wrong)
 
 
 def _add_trials(app: FastAPI, editor: SettingsEditor | None) -> None:

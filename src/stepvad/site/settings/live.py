@@ -58,19 +58,15 @@ class SettingsEditor:
         """The settings in a text, as `stepvad watch` reads them."""
         return validate(text, self.path, SiteSettings)
 
-    def check_text(self, text: str) -> list[str]:
-        """Check a text as `stepvad watch --check` does; a line for each check that passes."""
-        return self._check(self.validate(text))
-
-    def _check(self, settings: SiteSettings, typed: Collection[str] = ()) -> list[str]:
+    def _check(self, settings: SiteSettings, typed: Collection[str]) -> None:
+        """Check settings as `stepvad watch --check` does, and what only a running site knows."""
         check_secrets(settings, self._saved(), typed)
-        lines, web = [*check(settings)], settings.web
+        _, web = [*check(settings)], settings.web
         if web.enabled:
             # the port that the page has now is taken by the page itself
             _check_free(web.host, 0 if web.port == self.running.web.port else web.port)
         if settings.data != self.running.data:
             _check_data(settings.data)
-        return lines
 
     def edited(self, digest: str, edits: Sequence[Edit]) -> str:
         """The text of the file after some edits; nothing is saved."""

@@ -20,7 +20,6 @@ export class FileText {
     });
     this.area.addEventListener("scroll", () => (this.numbers.scrollTop = this.area.scrollTop));
     this.saveButton.addEventListener("click", () => this.save());
-    document.getElementById("check-text").addEventListener("click", () => this.check());
   }
 
   isChanged() {
@@ -68,15 +67,6 @@ export class FileText {
     this.area.setSelectionRange(start, start + lines[line - 1].length);
     const height = this.area.scrollHeight / lines.length;
     this.area.scrollTop = Math.max((line - 5) * height, 0);
-  }
-
-  async check() {
-    this.say(["Checking…"]);
-    const answer = await send("POST", "/api/settings/check", { text: this.area.value });
-    if (!answer.ok) return this.say(wordsOf(answer), true);
-    const { ok, lines, wrong } = answer.body;
-    this.mark(wrong?.line ?? null);
-    return ok ? this.say(lines) : this.say(refusal(wrong), true);
   }
 
   async save() {
