@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepvad.site.accounts import Accounts
 from stepvad.site.service import raise_file_limit
 from stepvad.site.settings.page import Web
 from stepvad.site.stages import Supervisor, set_up
@@ -80,7 +81,9 @@ def main(directory: Path, web: Web, held_files: int) -> None:
     raise_file_limit()
     supervisor = Supervisor()
     with site(directory, web=web) as mill:
-        app = mill.app(health=supervisor.health, session_file=directory / "sessions")
+        accounts = Accounts(web.accounts) if web.accounts else None
+        session_file = directory / "sessions"
+        app = mill.app(health=supervisor.health, session_file=session_file, accounts=accounts)
         server = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         supervisor.start(server)
         wait_until(lambda: server.heartbeat.age_s < 1)

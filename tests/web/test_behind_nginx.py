@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from stepvad.site.accounts import Accounts, Role
 from tests.browser import IN_CHROMIUM, complaints, log_in, new_page
 from tests.pages import ROOT
 from tests.video.servers import free_port, wait_until
@@ -155,7 +156,7 @@ def test_other_names_and_origins_are_refused_behind_the_proxy_too(
 
 
 PORTAL = "https://login.example.org/"
-GROUPS = {"eva": "operations", "ben": "guards,visitors", "zoe": ""}
+ROLES: dict[str, Role] = {"eva": "administer", "ben": "judge"}
 
 
 class StandIn(BaseHTTPRequestHandler):
@@ -165,13 +166,12 @@ class StandIn(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         user = self.headers.get("Cookie", "").partition("sso=")[2].partition(";")[0]
-        if user not in GROUPS or user in self.gone:
+        if user not in (*ROLES, "zoe") or user in self.gone:
             self.send_response(401)
             self.send_header("Location", PORTAL)
         else:
             self.send_response(200)
             self.send_header("Remote-User", user)
-            self.send_header("Remote-Groups", GROUPS[user])
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -209,11 +209,12 @@ def front(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) ->
         "public_url": f"https://{NAME}:{port}",
         "trusted_proxies": ["127.0.0.1"],
         "user_header": "Remote-User",
-        "group_header": "Remote-Groups",
-        "judge_groups": ["guards"],
-        "admin_groups": ["operations"],
         "sso_role": "none",
+        "accounts": directory / "accounts.db",
     }
+    with closing(Accounts(directory / "accounts.db")) as accounts:
+        for name, role in ROLES.items():
+            accounts.create(name, role)
     for part in ("page", "nginx"):
         (directory / part).mkdir()
     with (
@@ -254,7 +255,7 @@ def test_the_proxy_says_who_it_is_and_a_browser_cannot(front: Front) -> None:
     assert me(front, Cookie="sso=ben") == ("ben", "judge")
     assert ask_front(front, "/api/me", Cookie="sso=zoe") == (403, "you have no account here\n")
     # nginx overwrites what a browser sends
-    lies = {"Remote_User": "eva", "Remote_Groups": "operations"}
+    lies = {"Remote_User": "eva"}
     assert me(front, Cookie="sso=ben", **lies) == ("ben", "judge")
     assert ask_front(front, "/api/me", **lies) == (302, PORTAL)
     assert ask_front(front, "/", Cookie="sso=nobody") == (302, PORTAL)
@@ -266,9 +267,7 @@ def test_a_stranger_beside_the_proxy_is_not_believed(front: Front) -> None:
         line = http.client.HTTPConnection(
             "127.0.0.1", front.page_port, timeout=10, source_address=(source, 0)
         )
-        line.request(
-            "GET", "/api/me", headers={"Remote-User": "eva", "Remote-Groups": "operations"}
-        )
+        line.request("GET", "/api/me", headers={"Remote-User": "eva"})
         assert line.getresponse().status == status
         line.close()
 

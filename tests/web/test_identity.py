@@ -274,11 +274,6 @@ def test_without_settings_nothing_forwarded_counts(tmp_path: Path) -> None:
 
 
 THERE = HERE.replace("http", "ws")
-GROUPS = {
-    "group_header": "Remote-Groups",
-    "judge_groups": ["guards"],
-    "admin_groups": ["operations", "it"],
-}
 
 
 @contextmanager
@@ -343,24 +338,10 @@ def test_without_the_setting_the_header_means_nothing(tmp_path: Path) -> None:
         assert me(named_by(*made, Remote_User="ada")) == 401
 
 
-@pytest.mark.parametrize(
-    ("user", "groups", "role"),
-    [
-        ("eva", "", "look"),
-        ("eva", "visitors", "look"),
-        ("eva", "visitors,guards", "judge"),
-        ("eva", "guards, it", "administer"),
-        ("LENA", "operations", "look"),  # the account here decides
-    ],
-)
-def test_groups_give_roles(tmp_path: Path, user: str, groups: str, role: str) -> None:
-    with behind(tmp_path, **GROUPS) as made:
-        assert me(named_by(*made, Remote_User=user, Remote_Groups=groups)) == (user.lower(), role)
-
-
-def test_groups_without_the_setting_give_none(tmp_path: Path) -> None:
+def test_an_account_here_decides_the_role_in_upper_or_lower_case(tmp_path: Path) -> None:
     with behind(tmp_path) as made:
-        assert me(named_by(*made, Remote_User="eva", Remote_Groups="it")) == ("eva", "look")
+        assert me(named_by(*made, Remote_User="ADA")) == ("ada", "administer")
+        assert me(named_by(*made, Remote_User="eva")) == ("eva", "look")
 
 
 def test_those_without_an_account_may_be_refused(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ MOST_EACH, MOST_SESSIONS = 20, 1000
 MAX_FILE = 512 * 1024
 
 STATE = "proxy_user"
-"""Where the guard finds the user in a request's state; no header can write there."""
+"""Where the guard finds the user's name in a request's state; no header can write there."""
 
 
 class Owner(NamedTuple):
@@ -101,7 +101,7 @@ class Identities:
             if user is not None:
                 return Identity(user, "session", id)
         named = scope.get("state", {}).get(STATE)
-        if not isinstance(named, ProxyUser):
+        if not isinstance(named, str):
             return None
         user = await self.find_proxy_user(named)
         return None if user is None else Identity(user, "proxy")
@@ -123,10 +123,11 @@ class Identities:
             return None
         return account.user
 
-    async def find_proxy_user(self, named: ProxyUser) -> User | None:
-        """The user whom the proxy names."""
-        account = await self.background.run(self.accounts.find, named.name)
-        return user_of(named, None if account is None else account.user, self._web)
+    async def find_proxy_user(self, name: str) -> User | None:
+        """The user whom the proxy names: an account here decides, then the usual role."""
+        account = await self.background.run(self.accounts.find, name)
+        role = self._web.sso_role if account is None else account.role
+        return None if role == "none" else User(name if account is None else account.name, role)
 
     async def is_still(self, scope: Scope) -> bool:
         """Whether the sender of an open connection may still look."""
@@ -176,12 +177,12 @@ class SignOn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Note whom the proxy names; the header of anybody else is ignored."""
         if scope["type"] in ("http", "websocket"):
-            user = self._user(scope)
-            if user is not None:
-                scope.setdefault("state", {})[STATE] = user
+            name = self._user(scope)
+            if name is not None:
+                scope.setdefault("state", {})[STATE] = name
         await self.app(scope, receive, send)
 
-    def _user(self, scope: Scope) -> ProxyUser | None:
+    def _user(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         given = [] if self._web.user_header is None else headers.getlist(self._web.user_header)
         if not given:
@@ -195,10 +196,7 @@ class SignOn:
             words = "the proxy sends no single valid user name: %s"
             self._lines.log(logger.warning, (words, peer), words, peer)
             return None
-        # groups that the proxy names, separated by commas
-        named = headers.get(self._web.group_header, "") if self._web.group_header else ""
-        groups = frozenset(group.strip() for group in named.split(","))
-        return ProxyUser(given[0], groups - {""})
+        return given[0]
 
     def _is_trusted(self, peer: str) -> bool:
         try:
@@ -413,25 +411,6 @@ class Sessions:
             write_state(self._file, SessionsFile(sessions))
         except StepvadError as error:
             logger.warning("sessions will not survive a restart: %s", error)
-
-
-class ProxyUser(NamedTuple):
-    """A user whom a trusted proxy names."""
-
-    name: str
-    groups: frozenset[str] = frozenset()
-
-
-def user_of(named: ProxyUser, own: User | None, web: Web) -> User | None:
-    """The user: an account here decides, then the groups, then the usual role; None: refused."""
-    if own is not None:
-        return own
-    role = web.sso_role
-    if not named.groups.isdisjoint(web.judge_groups):
-        role = "judge"
-    if not named.groups.isdisjoint(web.admin_groups):
-        role = "administer"  # the highest role counts
-    return None if role == "none" else User(named.name, role)
 
 
 def _client(address: str) -> str:

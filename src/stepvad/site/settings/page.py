@@ -222,20 +222,9 @@ class Web(Section):
         pattern=HEADER,
         description="Header in which a trusted proxy passes the user's name, such as Remote-User.",
     )
-    group_header: str | None = Field(
-        None,
-        pattern=HEADER,
-        description="Header in which the proxy passes the user's groups, such as Remote-Groups.",
-    )
-    judge_groups: list[str] = Field(
-        default_factory=list, description="Groups whose members may judge."
-    )
-    admin_groups: list[str] = Field(
-        default_factory=list, description="Groups whose members may administer."
-    )
     sso_role: Role | Literal["none"] = Field(
         "look",
-        description="Role of a proxy user without an account or such a group; none: refuse them.",
+        description="Role of a proxy user without an account; none: refuse them.",
     )
 
     @property
@@ -264,16 +253,6 @@ class Web(Section):
             raise ValueError(
                 "expected trusted_proxies with user_header, got none | "
                 "name the address of the proxy that logs people in; only it may pass user names"
-            )
-        if self.group_header is not None and self.user_header is None:
-            raise ValueError(
-                "expected user_header with group_header, got none | name the header that holds "
-                "the user, such as Remote-User"
-            )
-        if (self.judge_groups or self.admin_groups) and self.group_header is None:
-            raise ValueError(
-                "expected group_header with judge_groups or admin_groups, got none | name the "
-                "header that holds the groups, such as Remote-Groups"
             )
         return self
 
