@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Exit, Option, Typer, echo
+from typer import Argument, Exit, Option, Typer
 
 from stepvad.cli import options, terminal
 from stepvad.errors import ConfigError
@@ -124,24 +123,6 @@ def worker(settings: File) -> None:
     from stepvad.fleet.worker.service import work
 
     asyncio.run(work(loaded))
-
-
-@fleet.command()
-def lag(settings: File, *, as_json: options.AsJson = False) -> None:
-    """Show the messages waiting to be scored, by shard.
-
-    stepvad fleet lag fleet.toml
-    """
-    loaded = _load(settings)
-    from stepvad.fleet.broker.administration import lags
-
-    found = asyncio.run(lags(loaded.bus))
-    if as_json:
-        echo(json.dumps(found))
-        return
-    for name, waiting in sorted(found.items()):
-        echo(f"{name}\t{waiting}")
-    echo(f"all\t{sum(found.values())}")
 
 
 def _load(path: Path) -> FleetSettings:

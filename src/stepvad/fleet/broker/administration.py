@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.leadership import check_led
-from stepvad.fleet.settings import BusSettings, FleetSettings
+from stepvad.fleet.settings import FleetSettings
 
 
 async def set_up(settings: FleetSettings) -> list[str]:
@@ -13,10 +13,4 @@ async def set_up(settings: FleetSettings) -> list[str]:
     async with connected_soon(settings.bus, "setup") as bus:
         done = await bus.change()
         await until_led(lambda: check_led(bus))
-        return [str(one) for one in done]
-
-
-async def lags(settings: BusSettings) -> dict[str, int]:
-    """Messages not yet delivered, by consumer of poses."""
-    async with connected_soon(settings, "lag") as bus:
-        return await bus.lags()
+        return done

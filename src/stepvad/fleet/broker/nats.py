@@ -23,7 +23,6 @@ from stepvad.fleet.broker.bus import (
     Published,
     UnavailableError,
 )
-from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import Bucket
 from stepvad.fleet.broker.login import certificates, login
@@ -65,13 +64,9 @@ class NatsBus:
         """Create missing streams and buckets; reject a different number of shards."""
         await self._arrangement.ensure()
 
-    async def change(self) -> list[Change]:
+    async def change(self) -> list[str]:
         """Make streams and buckets as the settings say; return what was changed."""
         return await self._arrangement.change()
-
-    async def compare(self, stream: str) -> None:
-        """Warn if a stream is not as the settings say."""
-        await self._arrangement.compare(stream)
 
     async def publish(
         self,

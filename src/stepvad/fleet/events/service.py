@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
 
 from stepvad.events.marks import Marks
 from stepvad.events.record import Deleted, Mark
 from stepvad.events.threshold import Marked
 from stepvad.files import secret
-from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
 from stepvad.fleet.settings import FleetSettings
-from stepvad.fleet.subjects import EVENTS
 from stepvad.site.stages import watchdog
 
 
@@ -72,8 +69,6 @@ async def write(settings: FleetSettings) -> None:
     ):
         if bus is None or not await checked(kept, stopping):
             return
-        with suppress(UnavailableError):
-            await bus.compare(EVENTS)
         writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping)
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
