@@ -72,7 +72,6 @@ HELP_ALONE = {
     "demo": "writes the model of the demo",
     "descents": "recorded falls",
     "drift": "motion capture",
-    "extract": "a video and networks",
     "faults": "root, and minutes; tests/studies/test_faults.py plays a row",
     "feedback": "labelled footage",
     "first-day": "a wheel, videos and networks",
@@ -94,6 +93,7 @@ HELP_ALONE = {
     "tracking": "a video and networks",
     "vary-video": "a video",
     "view-cost": "an idle core for minutes",
+    "watching": "videos and networks",
 }
 """What a study needs that a test has not."""
 

@@ -81,7 +81,7 @@ class Boxes:
 class LastPoses:
     """Regions to search for people: corners `(N, 4)` around their last poses, diagonals `(N,)`.
 
-    The diagonal is that of the last detected pose: the person's size.
+    The diagonal is that of the detected poses of late: the person's size.
     """
 
     corners: Float32s

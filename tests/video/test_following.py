@@ -117,6 +117,12 @@ def test_a_person_who_falls_is_followed() -> None:
     assert [bool(people.boxes.followed[0]) for people in found] == [False] * 5 + [True] * 15
 
 
+def test_a_person_who_bends_and_then_lies_stretched_is_followed() -> None:
+    poses = [standing(150)] * 5 + [standing(150, 125, 35)] * 3 + [lying(150, 125)] * 6
+    scene = Scene([[pose] for pose in poses], [[0]] * 8 + [[]] * 6)
+    assert counts(watched(scene)) == [1] * 14
+
+
 def test_a_followed_box_continues_a_track_even_after_a_pause_and_starts_none() -> None:
     people = watched(falling())[-1]
     low, high = people.boxes.corners[0, :2], people.boxes.corners[0, 2:]

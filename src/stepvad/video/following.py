@@ -36,7 +36,9 @@ FIRST_DETECTIONS = 2
 FARTHEST = 0.5
 """Largest movement of the middle of a pose, in diagonals of the person's pose."""
 SMALLEST, LARGEST = 0.4, 1.8
-"""Limits of a pose's diagonal, relative to that of the last detected pose."""
+"""Limits of a pose's diagonal, relative to the size of the person."""
+SHRINKING = 0.3
+"""Share of a person's size that may be lost in a second, such as by walking away."""
 SAME_POSE = 0.15
 """Mean distance of joints, in diagonals, below which two poses are of one person."""
 SAME_PLACE = 0.7
@@ -126,7 +128,9 @@ class Follower:
         for row in np.flatnonzero(~people.boxes.followed).tolist():
             if row in owners:
                 one = owners[row]
-                one.diagonal, one.detected_s = float(sizes[row]), now_s
+                # whoever bends or crouches is no smaller, and stretches again when falling
+                kept = one.diagonal * (1 - SHRINKING * min(now_s - one.detected_s, 1.0))
+                one.diagonal, one.detected_s = max(float(sizes[row]), kept), now_s
                 one.detections += 1
             elif people.boxes.scores[row] >= FIRST_SCORE:
                 known.append(_Known(corners[row], float(sizes[row]), now_s, now_s))

@@ -131,13 +131,13 @@ class Watch:
         """The people in their carried boxes, and who of those seen last they are, `(N,)`."""
         was, rows = seen.people, np.flatnonzero(~still)
         boxes = seen.boxes_at(moment.time_s)
-        # joints of those who may have moved
+        # joints of those who may have moved; between detections they count as they did at the last
         asked = Boxes(boxes[rows], was.boxes.scores[rows])
         (found,) = self._estimator.estimate([image], [asked])
         keypoints, confidence = was.keypoints.copy(), was.confidence.copy()
         keypoints[rows], confidence[rows] = found.keypoints, found.confidence
-        followed = np.ones(len(was), np.bool_)
-        people = People(Boxes(boxes, was.boxes.scores, followed), keypoints, confidence)
+        scores, followed = was.boxes.scores, was.boxes.followed
+        people = People(Boxes(boxes, scores, followed), keypoints, confidence)
         (people,) = keep_to_own_body(self._estimator, [image], [people])
         # poses that continue those of before; their boxes move and grow with them
         before, after = extents(was.keypoints), extents(people.keypoints)
@@ -148,9 +148,7 @@ class Watch:
         height, width = image.shape[:2]
         corners = corners.clip(0, [width, height, width, height])
         held &= (corners[:, 2:] - corners[:, :2]).min(axis=1, initial=np.inf) >= 1
-        people = People(
-            Boxes(corners, was.boxes.scores, followed), people.keypoints, people.confidence
-        )
+        people = People(Boxes(corners, scores, followed), people.keypoints, people.confidence)
         return people.select(held), held
 
     def _detected(self, image: Image, known: People, moment: Moment) -> People:
