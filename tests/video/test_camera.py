@@ -358,19 +358,19 @@ def test_the_mode_is_handed_to_ffmpeg() -> None:
 
 def test_a_missing_device_says_so() -> None:
     with pytest.raises(DataError, match="/dev/video99: expected a camera, got no such device") as e:
-        device_of("/dev/video99", "linux").probe()
+        device_of("/dev/video99", "linux").open((9.0, 9.0))
     assert "plug the camera in" in e.value.hint
 
 
 def test_a_file_in_place_of_a_device_says_so(tmp_path: Path) -> None:
     (tmp_path / "video0").write_bytes(b"")
     with pytest.raises(DataError, match="expected a camera, got another file"):
-        Device("v4l2", str(tmp_path / "video0")).probe()
+        Device("v4l2", str(tmp_path / "video0")).open((9.0, 9.0))
 
 
 def test_a_device_that_is_no_camera_says_so() -> None:
     with pytest.raises(DataError, match="expected a camera, got Inappropriate ioctl") as error:
-        Device("v4l2", "/dev/null").probe()
+        Device("v4l2", "/dev/null").open((9.0, 9.0))
     assert "v4l2-ctl" in error.value.hint
 
 
@@ -393,12 +393,12 @@ def test_errors_of_the_driver_are_explained(
 
     monkeypatch.setattr(av, "open", fails)
     with pytest.raises(DataError, match=f"expected a camera, got {got}"):
-        Device("v4l2", "/dev/null").probe()
+        Device("v4l2", "/dev/null").open((9.0, 9.0))
 
 
 def test_a_pyav_without_the_format_says_so() -> None:
     with pytest.raises(DataError, match="expected a PyAV that reads nosuch"):
-        Device("nosuch", "0").probe()
+        Device("nosuch", "0").open((9.0, 9.0))
 
 
 def test_a_camera_reads_a_device_in_its_mode() -> None:

@@ -55,8 +55,6 @@ BUFFER = 8
 
 PREFIXES = ("/dev/video", "/dev/v4l/", "usb:")
 """Prefixes of the addresses of attached cameras."""
-PROBE_S = 10.0
-"""Timeout of a trial opening; some cameras take seconds to wake up."""
 _ADDRESS = re.compile(r"(?P<file>[^?]+)(?:\?(?P<options>.*))?", re.DOTALL)
 _SIZE = re.compile(r"[1-9]\d{1,4}x[1-9]\d{1,4}")
 _RATE = re.compile(r"[1-9]\d{0,2}(\.\d+)?")
@@ -374,10 +372,6 @@ class Device:
             ) from None
         except decoding_errors() as error:
             raise self._failed(error) from None
-
-    def probe(self) -> None:
-        """Open and close it: raises if it is missing, in use or not permitted."""
-        self.open((PROBE_S, PROBE_S)).close()
 
     def _failed(self, error: Exception) -> DataError:
         number = getattr(error, "errno", None)

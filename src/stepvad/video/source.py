@@ -103,11 +103,6 @@ class Frame:
         """The image in RGB, `(H, W, 3)`, converted at the first call."""
         return self.picture.rgb()
 
-    @property
-    def age_s(self) -> float:
-        """Seconds since it was decoded."""
-        return time.monotonic() - self.arrived
-
 
 class VideoFile:
     """The frames of a video file; every iteration reopens it and starts a new epoch.
@@ -126,10 +121,6 @@ class VideoFile:
             rate = stream.average_rate or stream.guessed_rate
             self.fps = float(rate) if rate else None
             self.n_frames: int | None = stream.frames or None
-            # by the header of the stream, or else of the file
-            whole = None if container.duration is None else container.duration / pyav().time_base
-            has_own = stream.duration is not None and stream.time_base
-            self.duration_s = float(stream.duration * stream.time_base) if has_own else whole
 
     @property
     def counts(self) -> DecodeStats:
@@ -184,7 +175,6 @@ class PictureFolder:
         self.fps: float | None = fps
         self._files = picture_files(self.path)
         self.n_frames: int | None = len(self._files)
-        self.duration_s: float | None = len(self._files) / fps
         self._counts = DecodeStats()
         self._epoch = -1
 
@@ -228,18 +218,13 @@ Footage = VideoFile | PictureFolder
 def at_rate(frames: Iterable[Frame], rate: float, fps: float | None = None) -> Iterator[Frame]:
     """At most `rate` frames per second, numbered by when they were, in frames of that rate.
 
-    Time is that in the stream; where it is missing, frames are `fps` apart, or as far apart as they
-    arrived. Numbers go on after a lost connection.
+    Time is that in the stream; where it is missing, frames are `fps` apart.
     """
-    epoch, begin_s, first, latest = -1, 0.0, 0, -1
+    begin_s, latest = None, -1
     for frame in frames:
-        seconds = frame.pts
-        if seconds is None:
-            seconds = frame.number / fps if fps else frame.wall
-        # another connection has its own clock: its first frame is the next of the new rate
-        if frame.epoch != epoch:
-            epoch, begin_s, first = frame.epoch, seconds, latest + 1
-        number = first + math.floor((seconds - begin_s) * rate + EARLY)
+        seconds = frame.number / (fps or PICTURE_RATE) if frame.pts is None else frame.pts
+        begin_s = seconds if begin_s is None else begin_s
+        number = math.floor((seconds - begin_s) * rate + EARLY)
         if number > latest:
             latest = number
             yield replace(frame, number=number)
