@@ -76,9 +76,10 @@ Serve = Callable[[PageParts, str, Supervisor], Page]
 
 
 @runtime_checkable
-class MarkSource(Protocol):
-    """A sink through which people also judge events."""
+class Broker(Protocol):
+    """A sink with a connection of its own, through which people also judge events."""
 
+    on_connected: Callable[[], None]
     on_mark: Callable[[MarkMessage], None]
 
 
@@ -91,7 +92,6 @@ class Site:
         *,
         serve: Serve | None = None,
         more: Sequence[Sink] = (),
-        supervisor: Supervisor | None = None,
         rounds: StartRound | None = None,
         reload: Callable[[], None] = lambda: None,
     ) -> None:
@@ -108,7 +108,7 @@ class Site:
         self._deliveries: list[SinkDelivery] = []
         self._load_listeners: dict[str, LoadListener] = {}
         self._serve = serve
-        self._supervisor = supervisor or Supervisor()
+        self._supervisor = Supervisor()
         self._running = RunMarker(settings.data / RUNNING)
         self.pipeline = build_pipeline(settings, Models(), self.status, self.store)
         pipeline = self.pipeline
@@ -211,11 +211,12 @@ class Site:
         if isinstance(sink, TroubleListener):
             self._troubles.listeners.append(sink)
         log = self.settings.web.accounts or self.settings.data / ACCOUNTS
-        if isinstance(sink, MarkSource):  # its thread must not wait for the disk
+        delivery = SinkDelivery(self.store.outbox, sink)
+        if isinstance(sink, Broker):  # its thread must not wait for the disk
+            sink.on_connected = delivery.wake
             sink.on_mark = lambda mark: self.pipeline.tasks.put(
                 "upkeep", partial(mark_stored, self.store, mark, "mqtt", log)
             )
-        delivery = SinkDelivery(self.store.outbox, sink)
         self._deliveries.append(delivery)
         return delivery
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stepvad.errors import MissingExtraError
+from stepvad.events.record import MarkMessage, SinkMessage
+from stepvad.events.rules import ChangeKind
 from stepvad.site import demo
+from stepvad.site.app import Site
 from stepvad.site.settings.sections import (
     CameraSettings,
     MqttSettings,
@@ -115,3 +119,26 @@ def test_a_broker_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     with pytest.raises(MissingExtraError, match="MQTT needs the live extra"):
         next(connect(whole_site(site('[mqtt]\nhost = "127.0.0.1"')), ["mqtt"]))
+
+
+class Connecting:
+    """A sink that connects again by itself and takes marks."""
+
+    name = "mqtt"
+
+    def __init__(self) -> None:
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_mark: Callable[[MarkMessage], None] = lambda mark: None
+
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_broker_that_is_back_is_served_at_once_and_its_marks_are_heard(tmp_path: Path) -> None:
+    made, broker = Site(settings(Sinks()).model_copy(update={"data": tmp_path})), Connecting()
+    delivery = made._connect(broker)
+    assert broker.on_connected == delivery.wake
+    broker.on_mark(MarkMessage("one", "normal"))
+    assert len(made.pipeline.tasks) == 1
+    made.store.close()

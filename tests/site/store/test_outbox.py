@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ class Receiver:
         self.failures: list[Exception] = []
         self.is_down = False
         self.closed = False
-        self.on_connected: Callable[[], None] = lambda: None
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         self.tried_at.append(time.monotonic())
@@ -44,8 +43,6 @@ class Receiver:
 
     def was_tried(self, n: int) -> bool:
         return len(self.tried_at) >= n
-
-    def status(self, camera: str, state: str) -> None: ...
 
     def close(self) -> None:
         self.closed = True
@@ -239,7 +236,7 @@ def test_a_sink_that_is_back_is_served_at_once(store: Store) -> None:
     wanted = fill(store, range(2))
     wait_until(lambda: delivery.failures > 0)
     sink.is_down = False
-    sink.on_connected()
+    delivery.wake()
     assert wait_until(lambda: delivery.is_idle) < 2 * SLOWER
     stop(running, delivery)
     assert sink.got == wanted

@@ -8,7 +8,6 @@ import ssl
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from string import Formatter
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -123,27 +122,15 @@ def network_of(proxy: str) -> str:
 
 def recording_address(url: str) -> str:
     """Validate the address of a recorder's clips."""
-    # only plain names in braces, and only those that an event has
-    try:
-        parsed = [*Formatter().parse(url)]
-        named = [field for _, field, _, _ in parsed if field is not None]
-        plain = not any(spec or conversion for _, _, spec, conversion in parsed)
-    except ValueError:
-        named, plain = [""], False
-    if not plain or not set(named) <= set(RECORDING_FIELDS):
+    bare = re.sub("{(" + "|".join(RECORDING_FIELDS) + ")}", "x", url)
+    if "{" in bare or "}" in bare:
         known = ", ".join(f"{{{name}}}" for name in RECORDING_FIELDS)
         raise ValueError(
             f"expected only {known} in braces, got another name | "
             "such as http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4"
         )
     # the host must be the same whatever the names stand for: a browser follows this address
-    bare = url.format_map(dict.fromkeys(RECORDING_FIELDS, "x"))
-    try:
-        parts = urlsplit(bare)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        sound = False
-    if not sound or urlsplit(url).netloc != parts.netloc:
+    if not re.fullmatch(r"https?://[^/?#{}\s]+([/?#].*)?", url) or not urlsplit(bare).hostname:
         raise ValueError(
             "expected http:// or https:// and a fixed host, got another address | "
             "names in braces belong in the path or the query"

@@ -19,7 +19,6 @@ from stepvad.events.record import DeliveryError, RefusedError, Sink, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.retries import Backoff
 from stepvad.site.stages import Loop
-from stepvad.site.status import CaptureState
 from stepvad.site.store.changes import ChangeKey, ChangeQueue
 from stepvad.site.store.database import Database, StoreError
 
@@ -268,17 +267,6 @@ SEND_S, MARGIN_S = 35.0, 15.0
 
 
 @runtime_checkable
-class Reconnecting(Protocol):
-    """A sink with a persistent connection: it reports reconnects and publishes camera states."""
-
-    on_connected: Callable[[], None]
-
-    def status(self, camera: str, state: CaptureState) -> None:
-        """Publish the state of a camera; must not block."""
-        ...
-
-
-@runtime_checkable
 class Timed(Protocol):
     """A sink that takes changes down and sends messages of its own when they are due."""
 
@@ -331,8 +319,6 @@ class SinkDelivery:
         self._timed = sink if isinstance(sink, Timed) else None
         if self._timed is not None:
             self._timed.on_progress = self.stage.heartbeat.beat
-        if isinstance(sink, Reconnecting):
-            sink.on_connected = self.wake
 
     def wake(self) -> None:
         """Retry now, for example after a reconnect."""
