@@ -35,8 +35,7 @@ from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings, FleetSettings, ModelSettings, WorkerSettings
 from stepvad.fleet.subjects import POSES
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.outgoing import FRAME_TIME
-from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
+from stepvad.fleet.worker.owned_shard import FRAME_TIME, Outlets, OwnedShard, take
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker

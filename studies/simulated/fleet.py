@@ -22,7 +22,7 @@ from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings, FleetSettings
 from stepvad.fleet.wire import decode, decode_event
-from stepvad.fleet.worker.outgoing import FRAME_TIME
+from stepvad.fleet.worker.owned_shard import FRAME_TIME
 from studies.figures import markdown
 from studies.simulated.cameras import RATE, SHARDS, Camera, Sent
 from tests.fleet.fleets import Script, WorkerProcess

@@ -27,8 +27,7 @@ from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.edge.batcher import EncodedBatch
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.publisher import Publisher
-from stepvad.fleet.events.postgres import connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage, encode
 from stepvad.poses import Clip

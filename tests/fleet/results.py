@@ -29,7 +29,7 @@ from stepvad.fleet.event_message import ID, FleetChange, change_of
 from stepvad.fleet.events.writer import READER
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import EventMessage
-from stepvad.fleet.worker.outgoing import WORKER
+from stepvad.fleet.worker.owned_shard import WORKER
 from stepvad.site import demo
 from stepvad.site.models import Loaded, Models
 from stepvad.stream import Stream

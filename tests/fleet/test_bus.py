@@ -18,6 +18,7 @@ from nats.js import errors
 
 from stepvad.errors import ConfigError, StepvadError
 from stepvad.fleet.broker import nats
+from stepvad.fleet.broker.administration import connected_soon
 from stepvad.fleet.broker.bus import (
     ConflictError,
     LimitError,
@@ -25,11 +26,10 @@ from stepvad.fleet.broker.bus import (
     TooLargeError,
     UnavailableError,
 )
-from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
+from stepvad.fleet.event_loop import end
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.tasks import end
 from tests.fleet.servers import Broker, broker, bus_settings
 from tests.video.servers import SLOWER, free_port
 

@@ -16,8 +16,7 @@ import pytest
 from stepvad.events.record import Record
 from stepvad.fleet.events import migrations, postgres, service
 from stepvad.fleet.events.migrations import LOCK, TABLES
-from stepvad.fleet.events.postgres import connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.fleet.events.writer import checked
 from stepvad.fleet.settings import FleetSettings
 from tests.fleet.fleets import FleetCommand

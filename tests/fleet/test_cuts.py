@@ -15,7 +15,7 @@ import pytest
 
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID
-from stepvad.fleet.worker.outgoing import WORKER
+from stepvad.fleet.worker.owned_shard import WORKER
 from tests.fleet.network import (
     END_S,
     Network,

@@ -15,7 +15,7 @@ import pytest
 
 from stepvad.fleet import settings
 from stepvad.fleet.events import writer
-from stepvad.fleet.events.writer_metrics import WriterMetrics
+from stepvad.fleet.events.writer import WriterMetrics
 from stepvad.fleet.subjects import SHARDS
 from stepvad.fleet.worker import stats
 from stepvad.fleet.worker.scoring import ScoringStats

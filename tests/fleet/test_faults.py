@@ -20,12 +20,11 @@ import numpy as np
 import pytest
 
 from stepvad.events.record import Record
+from stepvad.fleet.broker.administration import check_led, led
 from stepvad.fleet.broker.bus import UnavailableError
-from stepvad.fleet.broker.elections import until_led
-from stepvad.fleet.broker.leadership import check_led, led
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.broker.nats_errors import until_led
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.fleet.worker.service import set_up

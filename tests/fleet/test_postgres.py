@@ -20,10 +20,10 @@ from stepvad.fleet.events.postgres import (
     _UNSEEN,
     FleetEvents,
     NoDatabaseError,
+    Wanted,
     connect,
 )
 from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, PostgresMeaning, by_class, meaning
-from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.results import (
     Quiet,
     Row,

@@ -16,8 +16,7 @@ import pytest
 
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import NoDatabaseError, connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.events.postgres import NoDatabaseError, Wanted, connect
 from tests.fleet.servers import (
     PostgresServer,
     SecuredBroker,

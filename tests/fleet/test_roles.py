@@ -20,9 +20,8 @@ from stepvad.fleet.broker import streams
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import LimitError, TooLargeError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import FleetEvents, connect
+from stepvad.fleet.events.postgres import FleetEvents, Wanted, connect
 from stepvad.fleet.events.reader import EventReader
-from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.subjects import EDGES, Subjects
 from tests.fleet.results import change, event, over
 from tests.fleet.servers import SecuredBroker, make_certificates, secured_broker

@@ -15,8 +15,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
-from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
 from stepvad.fleet.subjects import EDGES, EVENTS, POSES
 from stepvad.site import demo
 from tests.fleet.fleets import Role

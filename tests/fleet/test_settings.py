@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.broker.administration import set_up
+from stepvad.fleet.broker.administration import connected_soon, set_up
 from stepvad.fleet.broker.bus import ConflictError, UnavailableError
-from stepvad.fleet.broker.connection import connected_soon
-from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.login import login
 from stepvad.fleet.broker.nats import TIMEOUT_S, NatsBus, connected
+from stepvad.fleet.broker.nats_errors import until_led
 from stepvad.fleet.settings import (
     BusSettings,
     FleetSettings,

@@ -23,10 +23,10 @@ from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, CameraConnection, EventMessage, batch_of
+from stepvad.fleet.worker.camera import DEPTH, Reorder
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.outgoing import Checkpoint
-from stepvad.fleet.worker.reorder import DEPTH, Reorder
+from stepvad.fleet.worker.owned_shard import Checkpoint
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.model.scoring import WindowScores

@@ -11,8 +11,8 @@ from stepvad.fleet.broker.bus import Position
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.outgoing import Checkpoint
-from stepvad.fleet.worker.recalled import FORGET_S
+from stepvad.fleet.worker.owned_shard import Checkpoint
+from stepvad.fleet.worker.shard import FORGET_S
 from stepvad.poses import Clip
 from stepvad.site import demo
 from tests.fleet.fleets import THRESHOLD, script

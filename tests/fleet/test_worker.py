@@ -18,19 +18,23 @@ import pytest
 
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
-from stepvad.fleet import tasks
 from stepvad.fleet.broker.bus import ConflictError, Delivery
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.event_loop import end
 from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
 from stepvad.fleet.subjects import DEAD, Subjects
-from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import decode_event, encode_claim
 from stepvad.fleet.worker import service, stats
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.outgoing import OutgoingMessage
-from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
-from stepvad.fleet.worker.patience import Patience
+from stepvad.fleet.worker.owned_shard import (
+    OutgoingMessage,
+    Outlets,
+    OwnedShard,
+    Patience,
+    key_of,
+    take,
+)
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, PoisonMessage, Shard
 from stepvad.fleet.worker.worker import Worker
@@ -53,7 +57,7 @@ def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
     async def run() -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(stubborn())
         await asyncio.sleep(0)
-        await asyncio.wait_for(tasks.end(task), 10)
+        await asyncio.wait_for(end(task), 10)
         return task
 
     assert asyncio.run(run()).cancelled()
@@ -66,7 +70,7 @@ def test_what_failed_is_over() -> None:
     async def run() -> None:
         task = asyncio.get_running_loop().create_task(fails())
         await asyncio.sleep(0)
-        await tasks.end(task)
+        await end(task)
 
     asyncio.run(run())
 

@@ -23,10 +23,8 @@ from stepvad.events.rules import ChangeKind
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.event_message import change_of, of_fleet
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
-from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.events.writer import FleetEventWriter, WriterStats, checked
-from stepvad.fleet.events.writer_metrics import WriterMetrics
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.writer import FleetEventWriter, WriterMetrics, WriterStats, checked
 from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
 from stepvad.site.stages import STUCK

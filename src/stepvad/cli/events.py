@@ -265,7 +265,7 @@ def _delete_from_fleet(
 ) -> Deleted:
     settings = options.load_fleet(fleet)
     from stepvad.fleet.events import service
-    from stepvad.fleet.events.wanted import Wanted
+    from stepvad.fleet.events.postgres import Wanted
 
     # site/camera, or site/ for all of its cameras
     site, camera = Wanted.parts(wanted.camera)

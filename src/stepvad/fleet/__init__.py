@@ -10,5 +10,5 @@
 | `event_message` | validates a change of an event and decides which of two is newer |
 | `subjects` | names on the bus, and which shard a camera belongs to |
 | `settings` | the settings of every role, from TOML |
-| `event_loop`, `tasks` | an event loop in its own thread, and cancelling its tasks |
+| `event_loop` | an event loop in its own thread, and cancelling its tasks |
 """

@@ -15,8 +15,7 @@ from nats.js.client import JetStreamContext  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import ConflictError, Entry, UnavailableError
-from stepvad.fleet.broker.elections import until_led
-from stepvad.fleet.broker.nats_errors import answers
+from stepvad.fleet.broker.nats_errors import answers, until_led
 from stepvad.fleet.broker.streams import buckets, streams
 from stepvad.fleet.settings import BusSettings
 

@@ -1,10 +1,11 @@
-"""Map errors of the NATS client to ours: retry, or a conflicting write."""
+"""Errors of the NATS client as ours, and waiting while brokers elect a leader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 # Loaded with the bus and nowhere else: hence at the top.
 from nats import errors as client_errors  # noqa: TID253
@@ -17,6 +18,7 @@ from stepvad.fleet.broker.bus import (
     TooLargeError,
     UnavailableError,
 )
+from stepvad.retries import Backoff
 
 JETSTREAM = (
     "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"
@@ -89,3 +91,23 @@ def answers() -> Iterator[None]:
 def _words(error: Exception) -> str:
     told = getattr(error, "description", str(error))  # several lack this, too
     return f"{type(error).__name__} {told or ''}".rstrip()
+
+
+LEADER_S = 20.0
+"""How long a command waits for a leader."""
+FIRST_S, LONGEST_S = 0.1, 1.0
+"""First and longest time between attempts."""
+
+T = TypeVar("T")
+
+
+async def until_led(attempt: Callable[[], Awaitable[T]], within_s: float = LEADER_S) -> T:
+    """Repeat what may be done twice until the brokers answer, or the time is over."""
+    deadline, backoff = time.monotonic() + within_s, Backoff(FIRST_S, LONGEST_S)
+    while True:
+        try:
+            return await attempt()
+        except (UnavailableError, ConflictError):
+            if time.monotonic() > deadline:
+                raise
+            await backoff.sleep()

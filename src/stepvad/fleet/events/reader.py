@@ -25,9 +25,9 @@ from stepvad.fleet.events.postgres import (
     CONNECT_S,
     FleetEvents,
     NoDatabaseError,
+    Wanted,
     connect,
 )
-from stepvad.fleet.events.wanted import Wanted
 
 if TYPE_CHECKING:
     from stepvad.explain.event import EventExplanation

@@ -9,11 +9,9 @@ from stepvad.events.marks import Marks
 from stepvad.events.record import Deleted, Mark
 from stepvad.events.threshold import Marked
 from stepvad.files import secret
-from stepvad.fleet.broker.connection import connected_until
-from stepvad.fleet.events.postgres import connect
-from stepvad.fleet.events.wanted import Wanted
-from stepvad.fleet.events.writer import FleetEventWriter, checked
-from stepvad.fleet.events.writer_metrics import serve
+from stepvad.fleet.broker.administration import connected_until
+from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.events.writer import FleetEventWriter, checked, serve
 from stepvad.fleet.settings import FleetSettings
 from stepvad.site.stages import watchdog
 

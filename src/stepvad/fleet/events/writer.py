@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.broker.bus import Bus, Consumer, Delivery, UnavailableError
+from stepvad.fleet.event_loop import end, rest, unless
 from stepvad.fleet.event_message import FleetChange, change_of
 from stepvad.fleet.events.postgres import RETAINED, FleetEvents, NoDatabaseError
 from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import EDGES, EVENTS, Subjects
-from stepvad.fleet.tasks import end, rest, unless
 from stepvad.retries import Backoff
 from stepvad.site.stages import Heartbeat
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings
 
 logger = logging.getLogger(__name__)
+
 
 READER = "stepvad-events"
 """Consumer name shared by all writers, which split the events among them."""
@@ -247,3 +253,47 @@ async def _check_or_migrate(events: FleetEvents) -> None:
 def _one_line(error: Exception) -> str:
     """The error as a valid header value: one ASCII line."""
     return " ".join(str(error).split())[:200].encode("ascii", "replace").decode()
+
+
+COUNTED = {
+    "written": ("stepvad_fleet_changes_written", "Changes of events stored, or known already."),
+    "claims": ("stepvad_fleet_claims", "Messages by which workers took shards."),
+    "dead": ("stepvad_fleet_events_unreadable", "Messages that are no events."),
+    "retries": ("stepvad_fleet_events_retries", "How often bus or database did not answer."),
+    "deleted": ("stepvad_fleet_events_expired", "Events deleted because they were too old."),
+}
+MEASURED = {
+    "waiting": ("stepvad_fleet_events_waiting", "Messages on the bus that wait to be stored."),
+    "stored": ("stepvad_fleet_events_stored", "Events in the database, about."),
+    "open": ("stepvad_fleet_events_open", "Events that go on."),
+    "stale": ("stepvad_fleet_events_stale", "Events that go on, and silent for long."),
+    "last_write": ("stepvad_fleet_last_write_seconds", "Unix time of the last transaction."),
+    "database_up": ("stepvad_fleet_database_up", "Whether the database answers."),
+}
+
+
+class WriterMetrics(Collector):
+    """Collector that reads the counters on each scrape."""
+
+    def __init__(self, counts: WriterStats) -> None:
+        self.counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current metrics."""
+        for key, (name, words) in COUNTED.items():
+            yield CounterMetricFamily(name, words, value=getattr(self.counts, key))
+        for key, (name, words) in MEASURED.items():
+            yield GaugeMetricFamily(name, words, value=float(getattr(self.counts, key)))
+
+
+def serve(counts: WriterStats, address: str) -> None:
+    """Serve the metrics at HOST:PORT."""
+    registry = CollectorRegistry()
+    registry.register(WriterMetrics(counts))
+    host, _, port = address.rpartition(":")
+    try:
+        start_http_server(int(port), host, registry)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"events.metrics: expected to listen at {address}, got: {error}"
+        ) from None

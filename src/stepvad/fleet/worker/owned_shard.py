@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import (
@@ -17,16 +18,131 @@ from stepvad.fleet.broker.bus import (
     Delivery,
     UnavailableError,
 )
-from stepvad.fleet.tasks import end
-from stepvad.fleet.wire import UnreadableError, encode_claim
+from stepvad.fleet.event_loop import end
+from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
-from stepvad.fleet.worker.outgoing import Checkpoint, OutgoingItem, OutgoingMessage
-from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.retries import Backoff
 
 logger = logging.getLogger(__name__)
+
+
+JUMP_S = 1.0
+"""If the age of frames grows by this much between rounds, the worker was paused."""
+CALM_S = 0.5
+"""The shard has caught up once its messages are younger than this."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """Whether a shard has caught up, and until when it sheds nothing.
+
+    It gets time when it is taken over and whenever it falls behind for a reason other than its
+    load: a pause of the worker, an absence of the broker. A shard that is behind, and receives
+    frames, gets no more: else delays under overload would keep it from ever shedding.
+    """
+
+    allowed_s: float
+    until: float
+    """Monotonic time."""
+    is_caught_up: bool = False
+    _has_frames: bool = False
+    """Whether frames came since it got time."""
+    _age: float = 0.0
+    """Age of the oldest frame of the latest round."""
+    _restarts: int = 0
+
+    @classmethod
+    def from_now(cls, allowed_s: float, now: float) -> Patience:
+        """That of a shard that was just taken."""
+        return cls(allowed_s, now + allowed_s)
+
+    def may_shed(
+        self, age: float | None, now: float, *, restarts: int, is_drained: bool = False
+    ) -> bool:
+        """Note a round, and return whether its old frames may be shed.
+
+        `age` is that of its oldest frame, None without frames; `restarts` are those of the
+        consumer, or any other number while the broker does not answer.
+        """
+        jumped = self.is_caught_up and (age or 0.0) - self._age > JUMP_S  # paused, not slow
+        self._age = age or 0.0
+        if restarts != self._restarts or jumped:
+            if self.is_caught_up or not self._has_frames:
+                self.until = now + self.allowed_s
+            self._restarts, self.is_caught_up, self._has_frames = restarts, False, False
+        elif age is not None:
+            self.is_caught_up |= age < CALM_S
+            self._has_frames = True
+        else:
+            self.is_caught_up |= is_drained
+        if self.is_caught_up:
+            self.until = min(self.until, now)
+        return now >= self.until
+
+
+FRAME_TIME = "Stepvad-Frame-Time"
+"""Header with the time at which the broker received the frame that changed an event."""
+WORKER = "Stepvad-Worker"
+"""Header with the worker that published an event: that of the latest claim on the subject."""
+BURIED = 65_536
+"""Bytes kept of an unreadable message."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to publish, and the time of the frame that caused it."""
+
+    subject: str
+    data: bytes
+    id: str
+    is_event: bool
+    headers: dict[str, str] | None = None
+    time: float = 0.0
+
+    @classmethod
+    def of_event(cls, change: Announcement, subject: str, worker: str) -> OutgoingMessage:
+        """A change of an event."""
+        slot = change.slot if change.kind == "update" else 0
+        data = encode_event(change.site, change.kind, change.before, change.after)
+        headers = {WORKER: worker}
+        if change.time:
+            headers[FRAME_TIME] = f"{change.time:.6f}"
+        id = f"{change.after.id}:{change.kind}:{slot}"
+        return cls(subject, data, id, True, headers, change.time)
+
+    @classmethod
+    def of_poison(cls, one: PoisonMessage, prefix: str, stream: str) -> OutgoingMessage:
+        """A message of a stream that could not be read."""
+        delivery, reason, problem = one
+        headers = {
+            "Stepvad-Reason": reason,
+            "Stepvad-Problem": problem[:200].encode("ascii", "replace").decode(),
+            "Stepvad-Subject": delivery.subject,
+            "Stepvad-Size": str(len(delivery.data)),
+        }
+        id = f"dead:{stream}:{delivery.sequence}"
+        return cls(f"{prefix}.{reason}", delivery.data[:BURIED], id, False, headers)
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint to write after all messages queued before it."""
+
+    state: ShardState
+    is_last: bool
+    recalled_since: int | None = None
+    """While events of a former owner are open, a successor has to read from here on."""
+
+    def pack(self, owner: str, said: int) -> bytes:
+        """Serialise with the sequence of the last message on the event subject."""
+        if self.recalled_since is not None:
+            said = min(said, self.recalled_since)
+        state = replace(self.state, said=said).to_json()
+        return ShardCheckpoint("" if self.is_last else owner, state).pack()
+
+
+OutgoingItem = OutgoingMessage | Checkpoint
+
 
 FETCHED = 256
 """Messages fetched from the consumer at once."""

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, os_reason
+from stepvad.fleet.broker.administration import connected_until, led
 from stepvad.fleet.broker.bus import UnavailableError
-from stepvad.fleet.broker.connection import connected_until
-from stepvad.fleet.broker.leadership import led
 from stepvad.fleet.broker.nats import NatsBus
+from stepvad.fleet.event_loop import end, rest
 from stepvad.fleet.settings import FleetSettings
-from stepvad.fleet.tasks import end, rest
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker

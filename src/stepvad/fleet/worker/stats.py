@@ -14,7 +14,7 @@ from stepvad.site.stages import Heartbeat
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from stepvad.fleet.worker.outgoing import OutgoingMessage
+    from stepvad.fleet.worker.owned_shard import OutgoingMessage
 
 REASONS = ("shed", "duplicate", "missed", "late", "refused", "unreadable")
 """Why frames are not scored. A counter is there before it counts: `rate` misses a first jump."""

@@ -14,12 +14,10 @@ from functools import partial
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
+from stepvad.fleet.event_loop import end
 from stepvad.fleet.settings import FleetSettings
-from stepvad.fleet.tasks import end
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.outgoing import OutgoingMessage
-from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
-from stepvad.fleet.worker.patience import Patience
+from stepvad.fleet.worker.owned_shard import OutgoingMessage, Outlets, OwnedShard, Patience, take
 from stepvad.fleet.worker.scoring import BatchScorer, Work
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
