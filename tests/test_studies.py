@@ -65,7 +65,6 @@ HELP_ALONE = {
     "animation": "draws the pictures of the README anew",
     "archive": "writes and kills for minutes",
     "body": "joints that are missing in real poses",
-    "camera": "a video and networks",
     "chaos": "PostgreSQL, NATS and minutes",
     "confidence": "videos and networks",
     "cuts": "root, and minutes; tests/fleet/test_cuts.py runs it",

@@ -45,7 +45,7 @@ SOURCES_S = 4.0
 """Seconds that cameras have to stop."""
 LOAD_S = 600.0
 """Deadline for loading the networks, including a download."""
-LOOK_S = 20.0
+LOOK_S = 15.0
 """Longest look at one frame; a process that takes longer counts as hung."""
 NO_FRAME_S = 20.0
 """If an online stream sends nothing for this long, its decoder counts as hung."""

@@ -37,9 +37,9 @@ ALIVE_S = 1.0
 """Interval of a child's keep-alive messages."""
 START_S = 60.0
 """Longest time from the start of a child to its first message: a busy machine imports slowly."""
-SILENT_S = 6.0
+SILENT_S = 5.0
 """A child that is silent for longer, after its first message, counts as hung."""
-TRANSFER_S = 6.0
+TRANSFER_S = 5.0
 """Longest pause within a message, in either direction."""
 MOST_BYTES = 1 << 26
 """Largest message that a child may send."""
