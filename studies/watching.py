@@ -9,6 +9,7 @@ the same ticks, `--rate` a second. `falls` is judged as by `studies footage`: `-
 poses that its run left, its detectors are fitted on them once and kept there, and each way
 calibrates its own thresholds. Lost are tracked people of `every frame` without one of `watch` that
 overlaps by a half. The cost is processor time of this thread, in chunks of frames in turns.
+`--instead DETECTOR` gives the watch another detector than the one it is compared with.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from stepvad.formats import read_clip
 from stepvad.people import Boxes, People, best_pairs, extents, iou
 from stepvad.poses import Clip
 from stepvad.tracker import Tracker
-from stepvad.video.estimators import TopDown, open_estimator
+from stepvad.video.estimators import TopDown, open_detector, open_estimator
 from stepvad.video.extract import MIN_CONFIDENCE, FoundPeople, track
 from stepvad.video.following import Follower, Moment, detect_and_recover
 from stepvad.video.source import EARLY, Image, VideoFile, opencv
@@ -111,12 +112,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--end", type=int, default=10**9)
     parser.add_argument("--chunk", type=int, default=20, help="frames in turn")
+    parser.add_argument("--instead", type=Path, help="detector of the watch")
     given = parser.parse_args(arguments)
     networks = open_estimator(given.detector, given.pose)
     if given.what == "falls":
         falls(given.footage, networks, given.poses, given.rate)
     else:
-        ways = [Way(name, networks, given.rate) for name in ("every frame", "watch")]
+        other = networks
+        if given.instead is not None:
+            other = replace(networks, detector=open_detector(given.instead))
+        ways = [Way("every frame", networks, given.rate), Way("watch", other, given.rate)]
         ticks = (t for t in ticks_of(given.footage, given.rate) if given.first <= t[0] < given.end)
         compare(ways, list(ticks), given.chunk)
 

@@ -64,11 +64,13 @@ class Bright:
 
     held: threading.Event | None = None
     views: list[tuple[int, ...]]
+    times: list[float]
 
     def __init__(self, estimator: object, rate: float) -> None:
-        self.views = []
+        self.views, self.times = [], []
 
     def asks(self, luma: Any, time_s: float) -> bool:
+        self.times.append(time_s)
         return bool(luma.mean() > 128)
 
     def look(self, image: Any, time_s: float, view: tuple[int, ...]) -> People:
@@ -77,6 +79,7 @@ class Bright:
         if image[0, 0, 0] == 250:
             raise ValueError("a picture that no network takes")
         self.views.append(view)
+        self.times.append(time_s)
         corners = np.array([[0, 0, 4, 8]], np.float32)
         joints = np.linspace([0, 0], [4, 8], 17, dtype=np.float32)[None]
         return People(Boxes(corners, np.ones(1, np.float32)), joints, np.ones((1, 17), np.float32))
@@ -128,6 +131,17 @@ def test_a_frame_that_nobody_asks_for_is_sent_at_once_without_people(
     assert slots(site) == [(0, 0), (1, 0), (2, 0)]
     assert [sent.size for sent in site.frames()] == [(8, 8)] * 3
     assert counted(looker) == [(0, 0)]
+
+
+def test_speeds_are_by_the_time_of_the_stream_though_frames_arrive_in_bursts(
+    looker: Looker, site: Site
+) -> None:
+    one = source(looker)
+    for number, arrived in enumerate([7.0, 7.01, 7.3]):
+        one._take(frame(number, arrived=arrived))
+        assert one.waiting is not None
+        one.look(one.waiting)
+    assert one.watch.times == pytest.approx([0, 0, 0.1, 0.1, 0.2, 0.2])  # type: ignore[attr-defined]
 
 
 def test_frames_that_nobody_gets_to_halve_the_rate_and_a_burst_does_not(looker: Looker) -> None:

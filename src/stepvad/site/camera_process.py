@@ -275,7 +275,7 @@ class Source:
         if not self.rate_yield.takes(slot):
             return
         try:
-            asks = self.watch.asks(frame.picture.luma(), frame.arrived)
+            asks = self.watch.asks(frame.picture.luma(), slot / self.camera.rate)
         except UNUSABLE as error:
             self._looker.skip(self, error)
             return
@@ -292,15 +292,16 @@ class Source:
 
     def look(self, waiting: _Waiting) -> bytes:
         """Find and track the people of a frame."""
-        frame, slot, _ = waiting
-        height, width, _ = frame.picture.shape
-        people = self.watch.look(frame.image, frame.arrived, (frame.epoch, width, height))
+        # by the time of the stream: frames may arrive in bursts
+        (frame, slot, _), (height, width, _) = waiting, waiting.frame.picture.shape
+        time_s = slot / self.camera.rate
+        people = self.watch.look(frame.image, time_s, (frame.epoch, width, height))
         # people that are sure enough, (n,), then who is who in this connection
         if self._tracked != frame.epoch:
             self._tracked = frame.epoch
             self.tracker.reset()
         certain = people.certain(self._looker.min_confidence)
-        poses = self.tracker.update(people.select(certain), time_s=slot / self.camera.rate)
+        poses = self.tracker.update(people.select(certain), time_s=time_s)
         return encode_frame(self._sent(waiting, poses))
 
     def _sent(self, waiting: _Waiting, poses: Sequence[Pose]) -> SentFrame:

@@ -118,7 +118,8 @@ class Watch:
         if not len(seen.people) or self._follower.has_newcomers:
             return True
         if still.all():
-            return since_s >= STILL_S or self._stirred_s > self._detected_s
+            stirred = self._detected_s < self._stirred_s <= moment.time_s + STILL_S
+            return stirred or since_s >= STILL_S
         # boxes that overlap with that of somebody who moves, (N, N)
         boxes = seen.boxes_at(moment.time_s)
         close = (iou(boxes, boxes) > CLOSE) & ~np.eye(len(boxes), dtype=np.bool_) & ~still
