@@ -21,7 +21,6 @@ from stepvad.site.stages import (
     FailureLog,
     Form,
     Heartbeat,
-    RepeatFilter,
     Repeats,
     Supervisor,
     exit_stuck,
@@ -228,29 +227,6 @@ def test_kinds_are_forgotten_when_there_are_too_many() -> None:
         assert repeats.admit(kind) == 0
     assert repeats.admit(MOST_KINDS) is None
     assert repeats.admit(0) == 0
-
-
-def test_a_filter_holds_repeated_lines_back(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    logger = logging.getLogger("tests.repeating")
-    held = RepeatFilter(Repeats(clock=lambda: now))
-    logger.addFilter(held)
-    try:
-        for _ in range(3):
-            logger.warning("bad request from %s\n", "somewhere")
-        try:
-            raise ValueError("odd")
-        except ValueError:
-            logger.warning("bad request from %s\n", "here", exc_info=sys.exc_info())
-        now = 60.0
-        logger.warning("bad request from %s\n", "elsewhere")
-    finally:
-        logger.removeFilter(held)
-    assert [one.getMessage() for one in caplog.records] == [
-        "bad request from somewhere",
-        "bad request from here",
-        "bad request from elsewhere (2 more like this since the last line)",
-    ]
 
 
 def test_failures_are_one_line_a_minute_and_a_traceback_only_if_unexpected(

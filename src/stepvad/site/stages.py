@@ -372,24 +372,6 @@ class Repeats:
             write(f"{words}%s", *facts, repeated(held))
 
 
-class RepeatFilter(logging.Filter):
-    """Admits one record of a kind per minute, with the number of those suppressed."""
-
-    def __init__(self, repeats: Repeats | None = None) -> None:
-        super().__init__()
-        self._repeats = repeats or Repeats()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """True if this record is logged."""
-        # the same words with another error are another kind
-        error = record.exc_info[1] if record.exc_info else None
-        held = self._repeats.admit((record.msg, type(error), str(error)))
-        if held is None:
-            return False
-        record.msg = f"{str(record.msg).rstrip()}{repeated(held)}"
-        return True
-
-
 class FailureLog:
     """Logs failures of work that continues: one line per minute for each kind of error.
 

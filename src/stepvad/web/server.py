@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.site.settings.page import server_tls
-from stepvad.site.stages import Heartbeat, RepeatFilter, Repeats, repeated
+from stepvad.site.stages import Heartbeat, Repeats, repeated
 
 logger = logging.getLogger(__name__)
 MAX_MESSAGE = 4096
@@ -79,13 +79,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until stopped."""
-        # clients can provoke lines, such as those on malformed requests
-        log, filter = logging.getLogger("uvicorn.error"), RepeatFilter()
-        log.addFilter(filter)
-        try:
-            asyncio.run(self._serve())
-        finally:
-            log.removeFilter(filter)
+        asyncio.run(self._serve())
         self.listening.close()
         if not self._server.should_exit:
             raise RuntimeError("the server exited unexpectedly")
@@ -236,7 +230,7 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
         loop="asyncio",
         lifespan="off",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # clients can provoke warnings, such as those on malformed requests
         access_log=False,
         server_header=False,
         proxy_headers=False,  # handled by the app, which knows the trusted proxies
