@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepvad.site import cameras as cameras_module
-from stepvad.site.cameras import Cameras, process_count
+from stepvad.site.cameras import Cameras, idle_cores, process_count
 from stepvad.site.frames import Lost, QueuedFrame
 from stepvad.site.settings.file import load
-from stepvad.site.settings.sections import CameraSettings, PoseSettings, SiteSettings
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Supervisor
 from stepvad.site.status import CameraView, LiveStatus
 from tests.site import camera_children
@@ -250,15 +251,25 @@ def test_a_file_that_is_over_is_not_played_again_after_a_restart(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("pose", "cameras", "expected"),
-    [({}, 1, 1), ({}, 8, 2), ({"processes": 3}, 8, 3), ({"processes": 3}, 2, 2)],
+    ("pose", "cameras", "processes", "threads"),
+    [
+        ({}, 1, 1, 4),
+        ({}, 2, 2, 2),
+        ({}, 8, 4, 1),
+        ({"processes": 6}, 8, 6, 1),
+        ({"processes": 3}, 2, 2, 2),
+        ({"device": "cuda"}, 8, 1, 1),
+    ],
 )
-def test_cameras_are_dealt_to_as_many_processes_as_cores(
-    pose: dict[str, int], cameras: int, expected: int, monkeypatch: pytest.MonkeyPatch
+def test_cameras_are_dealt_to_as_many_processes_as_cores_and_these_share_idle_ones(
+    pose: dict[str, Any],
+    cameras: int,
+    processes: int,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cameras_module, "usable_cores", lambda: 2)
-    assert process_count(PoseSettings.model_validate(pose), cameras) == expected
-
-
-def test_an_accelerator_has_one_process() -> None:
-    assert process_count(PoseSettings(device="cuda"), 8) == 1
+    monkeypatch.setattr(cameras_module, "usable_cores", lambda: 4)
+    files = [{"name": f"camera-{n}", "url": "walk.mp4"} for n in range(cameras)]
+    settings = SiteSettings.model_validate({"cameras": files, "pose": pose})
+    assert process_count(settings.pose, cameras) == processes
+    assert idle_cores(settings) == threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +262,22 @@ def test_a_graph_is_read_from_the_store_and_anew_if_that_is_damaged(
     # a cache that cannot be written costs time and nothing else
     monkeypatch.setenv("STEPVAD_CACHE", str(file))
     assert stored_graph(file) == first
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pictures_are_dealt_to_several_threads(engine: PoseEngine, tmp_path: Path) -> None:
+    if engine.library == "openvino":
+        pytest.importorskip("openvino")
+    file, stack = movenet(tmp_path / "m.onnx"), movenet_pixels(pictures(4, 32))
+    alone = open_network(file, runtime=engine)(stack)
+    network = open_network(file, runtime=engine, threads=2)
+    both = threading.Barrier(2, timeout=30)
+
+    def graph(inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        both.wait()  # breaks unless two threads come
+        return network.graph(inputs)
+
+    np.testing.assert_allclose(replace(network, graph=graph)(stack), alone, atol=1e-5)
 
 
 def test_calls_have_few_sizes(tmp_path: Path) -> None:

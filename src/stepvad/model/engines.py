@@ -479,8 +479,9 @@ def openvino_graph(
     bfloat16: bool,
     device: str = "CPU",
     shape: Sequence[int] | None = None,
+    streams: int = 1,
 ) -> RunGraph:
-    """A graph on OpenVINO, for inputs of one shape if given.
+    """A graph on OpenVINO, for inputs of one shape if given; `streams` calls share the threads.
 
     A request serves one thread at a time, so idle ones are pooled.
     """
@@ -490,7 +491,7 @@ def openvino_graph(
     if device == "CPU":
         settings |= {
             "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
+            "NUM_STREAMS": streams,
             "CPU_DENORMALS_OPTIMIZATION": False,
         }
     with kept_signal_stack():
@@ -517,7 +518,7 @@ def openvino_graph(
 
 
 def openvino_by_shape(
-    model: bytes, threads: int, *, bfloat16: bool, device: str = "CPU"
+    model: bytes, threads: int, *, bfloat16: bool, device: str = "CPU", streams: int = 1
 ) -> RunGraph:
     """A graph with one input, compiled for each of its shapes when it first occurs.
 
@@ -531,7 +532,12 @@ def openvino_by_shape(
         with lock:
             if shape not in graphs:
                 graphs[shape] = openvino_graph(
-                    model, threads, bfloat16=bfloat16, device=device, shape=shape
+                    model,
+                    threads,
+                    bfloat16=bfloat16,
+                    device=device,
+                    shape=shape,
+                    streams=streams,
                 )
         return graphs[shape](inputs)
 

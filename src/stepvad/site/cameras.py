@@ -153,6 +153,14 @@ def process_count(pose: PoseSettings, cameras: int) -> int:
     return min(cameras, pose.processes or usual)
 
 
+def idle_cores(settings: SiteSettings) -> int:
+    """Cores that each camera process has to itself: a crowd before one camera uses several."""
+    cameras = sum(camera.has_pictures for camera in settings.cameras)
+    if settings.pose.device != "cpu" or not cameras:
+        return 1
+    return max(usable_cores() // process_count(settings.pose, cameras), 1)
+
+
 @dataclass(slots=True, eq=False)
 class _Source:
     """A camera as a process has it open."""
@@ -180,7 +188,7 @@ class CameraProcess:
             engine=pose.engine,
             precision=pose.precision,
             device=pose.device,
-            threads=pose.threads,
+            threads=pose.threads or idle_cores(settings),
             min_confidence=pose.min_confidence,
         )
         self.name = name

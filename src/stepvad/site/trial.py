@@ -159,7 +159,7 @@ def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> 
                 pose.detector,
                 pose.pose,
                 runtime=choose_engine(pose.engine, pose.precision, pose.device),
-                threads=pose.threads,
+                threads=pose.threads or 1,
             )
             found = _looked_at(_frames(camera, answer), estimator, camera, pose)
         else:

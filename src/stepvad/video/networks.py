@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,8 +60,9 @@ def open_network(
     threads: int = 1,
     adapt: bool = True,
 ) -> ImageNetwork:
-    """Load a network from an ONNX file, on the given runtime and number of threads.
+    """Load a network from an ONNX file, on the given runtime.
 
+    Each picture is computed by one thread; several pictures are dealt to so many `threads`.
     The graph is the one stored in the cache, unless `adapt` is False: then the file's own.
     """
     engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
@@ -80,7 +82,11 @@ def open_network(
             f"{path}: expected a network in ONNX, got: {reason}",
             hint="check the path, or fetch the file again",
         ) from error
-    return replace(network, graph=graph, batches=CROPS if free else ())
+    # several threads share the pictures one by one, which a processor minds no more than batches
+    dealt = threads > 1 and engine.device == "cpu"
+    pool = ThreadPoolExecutor(threads, "network") if dealt else None
+    batches = () if not free else (1,) if dealt else CROPS
+    return replace(network, graph=graph, batches=batches, pool=pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +101,18 @@ class ImageNetwork:
     """It takes pictures of any size in steps of 32."""
     batches: tuple[int, ...] = ()
     """Numbers of images in a call, largest first; empty: all at once if the graph allows it."""
+    pool: ThreadPoolExecutor | None = None
+    """Threads that calls are dealt to."""
 
     def __call__(self, stack: AnyArray) -> list[list[AnyArray]]:
         """Run the network and return the outputs per image, without the batch axis."""
-        results = []
-        for images in self._calls(stack):
-            outputs = self.graph([images])
-            results += [[output[row] for output in outputs] for row in range(len(images))]
-        return results
+        calls = [[images] for images in self._calls(stack)]
+        many = self.pool.map if self.pool is not None and len(calls) > 1 else map
+        return [
+            [output[row] for output in outputs]
+            for (images,), outputs in zip(calls, many(self.graph, calls), strict=True)
+            for row in range(len(images))
+        ]
 
     def _calls(self, stack: AnyArray) -> Iterator[AnyArray]:
         # calls of the sizes that the engine knows, the largest first
@@ -178,15 +188,18 @@ class PoseEngine:
         return "-".join(parts)
 
     def graph(self, model: bytes, threads: int, *, any_shape: bool) -> RunGraph:
-        """A graph, ready to run; `any_shape` if its batch or size is dynamic."""
+        """A graph that so many threads may run at once, each of them on one core.
+
+        `any_shape`: its batch or size is dynamic.
+        """
         if self.library == "onnxruntime":
             options = {"device_type": "GPU"} if self.device == "openvino-gpu" else {}
-            return onnxruntime_graph(model, threads, PROVIDERS[self.device], **options)
+            return onnxruntime_graph(model, 1, PROVIDERS[self.device], **options)
         compile_graph = openvino_by_shape if any_shape else openvino_graph
         device = "GPU" if self.device == "openvino-gpu" else "CPU"
         bfloat16 = self.precision == "bfloat16"
         try:
-            return compile_graph(model, threads, bfloat16=bfloat16, device=device)
+            return compile_graph(model, threads, bfloat16=bfloat16, device=device, streams=threads)
         except ModuleNotFoundError as error:
             raise MissingExtraError("OpenVINO", "openvino") from error
 

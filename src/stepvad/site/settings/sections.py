@@ -97,7 +97,13 @@ class PoseSettings(Section):
         description="Processes that share the cameras; defaults to one per camera, at most one "
         "per core, and one on an accelerator.",
     )
-    threads: int = Field(1, ge=1, le=64, description="Threads of each process.")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Threads of each process that the people of a picture are dealt to; defaults "
+        "to the cores that each process has to itself.",
+    )
     min_confidence: float = Field(
         0.25, ge=0, le=1, description="Drop people with a lower mean joint confidence."
     )
