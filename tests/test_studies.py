@@ -76,6 +76,7 @@ HELP_ALONE = {
     "first-day": "a wheel, videos and networks",
     "fleet": "a NATS server for itself",
     "following": "videos of falls and networks",
+    "gate": "videos and networks",
     "gaps": "videos, and minutes of processes that are killed",
     "hours": "motion capture",
     "learn-body": "motion capture, and writes the model of the body",
