@@ -1,4 +1,4 @@
-"""Values across borders: dataclasses as JSON and back, checked; versions; fields one by one."""
+"""Values across borders: dataclasses as JSON and back, checked; versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from types import UnionType
 from typing import (
     Annotated,
@@ -194,91 +194,4 @@ def check_version(what: str, version: object, ours: int) -> None:
         is_newer = type(version) is int and version > ours
         raise (NewerVersionError if is_newer else DataError)(
             f"{what}: expected version {ours}, got {version!r:.40}", hint=NEWER
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields of an untrusted object, each validated when read.
-
-    An invalid field raises a `DataError` that names `what` the object should be.
-    """
-
-    what: str
-    values: Mapping[str, object]
-
-    @classmethod
-    def wrap(cls, what: str, value: object) -> Fields:
-        """Wrap a decoded value, which must be an object."""
-        if not isinstance(value, Mapping):
-            raise DataError(f"{what}: expected an object, got {type(value).__name__}")
-        return cls(what, value)
-
-    def __contains__(self, name: str) -> bool:
-        """True if the field exists."""
-        return name in self.values
-
-    def version(self, ours: int, name: str = "version") -> None:
-        """Raise if the layout has another version than ours; without a field it has version 1."""
-        check_version(self.what, self.values.get(name, 1), ours)
-
-    def value(self, name: str) -> object:
-        """A required field of any type."""
-        if name not in self.values:
-            raise DataError(f"{self.what}: expected {name}, got none")
-        return self.values[name]
-
-    def _take(self, name: str, kind: Any) -> Any:
-        """A required field of a type."""
-        return from_plain(kind, self.value(name), f"{self.what}: {name}")
-
-    def text(self, name: str) -> str:
-        """A string."""
-        found: str = self._take(name, str)
-        return found
-
-    def flag(self, name: str) -> bool:
-        """A boolean."""
-        found: bool = self._take(name, bool)
-        return found
-
-    def whole(self, name: str, *, least: int = 0) -> int:
-        """An integer from `least` up."""
-        found: int = self._take(name, Annotated[int, Meta(ge=least, le=LARGEST - 1)])
-        return found
-
-    def number(self, name: str, *, most: float = sys.float_info.max) -> float:
-        """A finite number with absolute value at most `most`."""
-        found: float = self._take(name, Annotated[float, Meta(ge=-most, le=most)])
-        return found
-
-    def items(self, name: str) -> list[object]:
-        """A list of anything."""
-        return [*self._take(name, list[Any])]
-
-    def wholes(self, name: str) -> tuple[int, ...]:
-        """A list of integers from 0 up."""
-        return tuple(self._take(name, list[Count]))
-
-    def numbers(self, name: str) -> tuple[float, ...]:
-        """A list of finite numbers."""
-        return tuple(self._take(name, list[Number]))
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings."""
-        return tuple(self._take(name, list[str]))
-
-    def fields(self, name: str) -> Fields:
-        """A nested object."""
-        return Fields.wrap(f"{self.what}: {name}", self.value(name))
-
-    def objects(self, name: str) -> dict[str, Fields]:
-        """Nested objects by name."""
-        own = self._take(name, dict[str, dict[str, Any]])
-        return {key: Fields(f"{self.what}: {name} {key!r:.40}", one) for key, one in own.items()}
-
-    def unlike(self, name: str, expected: str) -> DataError:
-        """The error for a field of another type or value."""
-        return DataError(
-            f"{self.what}: expected {expected} as {name}, got {self.values.get(name)!r:.40}"
         )

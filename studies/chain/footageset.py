@@ -6,11 +6,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from stepvad.codec import Fields, JsonObject
+from stepvad.codec import JsonObject, Number, from_plain
 from stepvad.errors import DataError
 from stepvad.files import replacing
 from stepvad.formats.reading import load_json
@@ -149,26 +149,47 @@ class FootageSet:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClipEntry:
+    video: str | None = None
+    poses: str | None = None
+    frames: str = ":"
+    speed: int = 1
+    backwards: bool = False
+    fps: Number | None = None
+    group: str = ""
+    events: Literal["whole"] | tuple[tuple[Number, Number], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoldEntry:
+    fit: tuple[str, ...]
+    calibrate: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SetEntry:
+    version: Literal[1] = VERSION
+    name: str
+    note: str = ""
+    clips: dict[str, _ClipEntry]
+    folds: dict[str, _FoldEntry]
+
+
 def read(path: Path) -> FootageSet:
     """Read a description; paths are relative to its directory."""
     try:
-        own = Fields.wrap("footage set", load_json(path))
-        own.version(VERSION)
-        _only(own, "version", "name", "note", "clips", "folds")
-        clips = own.objects("clips")
+        facts = load_json(path)
+        own = from_plain(_SetEntry, facts, "footage set")
+        _only("footage set", facts, _SetEntry)
+        for name, one in facts["clips"].items():
+            _only(f"clip {name!r:.40}", one, _ClipEntry)
         return FootageSet(
-            name=own.text("name"),
-            clips={name: _clip(name, one, path.parent) for name, one in clips.items()},
-            folds=[
-                Fold(
-                    name=name,
-                    fit=one.texts("fit"),
-                    calibrate=one.texts("calibrate"),
-                    test=one.texts("test"),
-                )
-                for name, one in own.objects("folds").items()
-            ],
-            note=own.text("note") if "note" in own else "",
+            name=own.name,
+            clips={name: _clip(name, one, path.parent) for name, one in own.clips.items()},
+            folds=[Fold(name=name, **asdict(one)) for name, one in own.folds.items()],
+            note=own.note,
         )
     except DataError as error:
         where = "" if str(path) in error.problem else str(path)
@@ -191,52 +212,37 @@ def write(footage: FootageSet, path: Path) -> None:
         file.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
 
 
-def _clip(name: str, own: Fields, directory: Path) -> FootageClip:
-    _only(own, "video", "poses", "frames", "speed", "backwards", "fps", "group", "events")
-    if ("video" in own) == ("poses" in own):
-        raise DataError(f"{own.what}: expected a video or poses, got {', '.join(own.values)}")
-    kind = "video" if "video" in own else "poses"
-    made = FootageClip(
-        name=name, path=directory / own.text(kind), is_video=kind == "video", events=_events(own)
+def _clip(name: str, own: _ClipEntry, directory: Path) -> FootageClip:
+    if (own.video is None) == (own.poses is None):
+        raise DataError(f"clip {name!r:.40}: expected a video or poses, got both or neither")
+    return FootageClip(
+        name=name,
+        path=directory / (own.video or own.poses or ""),
+        is_video=own.video is not None,
+        frames=_frames(name, own.frames),
+        speed=own.speed,
+        backwards=own.backwards,
+        fps=own.fps,
+        group=own.group,
+        events=own.events,
     )
-    if "frames" in own:
-        made = replace(made, frames=_frames(own))
-    if "speed" in own:
-        made = replace(made, speed=own.whole("speed", least=1))
-    if "backwards" in own:
-        made = replace(made, backwards=own.flag("backwards"))
-    if "fps" in own:
-        made = replace(made, fps=own.number("fps"))
-    return replace(made, group=own.text("group")) if "group" in own else made
 
 
-def _events(own: Fields) -> Times | Literal["whole"]:
-    if "events" not in own:
-        return ()
-    if own.values["events"] == "whole":
-        return "whole"
-    pairs = [Fields(own.what, {"events": one}).numbers("events") for one in own.items("events")]
-    if any(len(pair) != 2 for pair in pairs):
-        raise own.unlike("events", "pairs of begin and end, or 'whole',")
-    return tuple((pair[0], pair[1]) for pair in pairs)
-
-
-def _frames(own: Fields) -> FrameRange:
-    found = _FRAMES.fullmatch(own.text("frames"))
-    if found is None:
-        raise own.unlike("frames", "A:B")
-    first, end = int(found[1] or 0), int(found[2]) if found[2] else None
+def _frames(name: str, text: str) -> FrameRange:
+    found = _FRAMES.fullmatch(text)
+    first, end = (int(found[1] or 0), int(found[2]) if found[2] else None) if found else (0, 0)
     if end is not None and end <= first:
-        raise own.unlike("frames", "A:B with A below B")
+        raise DataError(f"clip {name!r:.40}: expected frames A:B with A below B, got {text!r:.40}")
     return FrameRange(first, end)
 
 
-def _only(own: Fields, *known: str) -> None:
+def _only(what: str, facts: Mapping[str, object], kind: Any) -> None:
     """Reject unknown fields: a misspelt one would be ignored."""
-    unknown = [name for name in own.values if name not in known]
+    known = [one.name for one in fields(kind)]
+    unknown = [name for name in facts if name not in known]
     if unknown:
         raise DataError(
-            f"{own.what}: expected {', '.join(known)}, got {unknown[0]!r:.40}",
+            f"{what}: expected {', '.join(known)}, got {unknown[0]!r:.40}",
             hint="check the spelling",
         )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
-from stepvad.codec import Fields
+from stepvad.codec import from_plain
 from stepvad.errors import DataError
 from stepvad.formats.reading import described, load_json
 from stepvad.video.extract import FrameRange
@@ -130,23 +131,22 @@ def _gmdcsa24_clips(root: Path) -> list[FootageClip]:
     if not isinstance(labels, list) or not labels:
         raise DataError(f"{path}: expected a list of clips, got {described(labels)}")
     try:
-        return [_gmdcsa24_clip(root, Fields.wrap("clip", one)) for one in labels]
+        return [_gmdcsa24_clip(root, from_plain(_Label, one, "clip")) for one in labels]
     except DataError as error:
         raise error.located(str(path)) from error
 
 
-def _gmdcsa24_clip(root: Path, own: Fields) -> FootageClip:
-    file = Path(own.text("file"))
+@dataclass(frozen=True, slots=True)
+class _Label:
+    file: str
+    intervals: list[tuple[str, float, float]]
+
+
+def _gmdcsa24_clip(root: Path, own: _Label) -> FootageClip:
+    file = Path(own.file)
     if len(file.parts) != 3 or ".." in file.parts:
-        raise own.unlike("file", "<subject>/<kind>/<clip>")
-    events = []
-    for one in own.items("intervals"):
-        match one:
-            case [str(name), int() | float() as begin, int() | float() as end]:
-                if name.startswith("Fall"):
-                    events.append((float(begin), float(end)))
-            case _:
-                raise own.unlike("intervals", "lists of name, begin and end")
+        raise DataError(f"clip: expected <subject>/<kind>/<clip> as file, got {own.file!r:.60}")
+    events = [(begin, end) for name, begin, end in own.intervals if name.startswith("Fall")]
     return FootageClip(
         name="-".join(("GMDCSA24", *file.with_suffix("").parts)),
         path=root / "clips" / file,

@@ -499,8 +499,8 @@ def test_a_checkpoint_that_cannot_be_read_is_told(value: bytes) -> None:
         {"cameras": [1]},
         {"cameras": {"s0/cam": {}}},
         {"floor": "x"},
-        {"stream": 7},
-        {"seen": [1]},
+        {"floor": {"stream": 7}},
+        {"floor": {"seen": [1]}},
         {"said": None},
     ],
 )
@@ -543,10 +543,21 @@ def test_a_checkpoint_without_a_version_is_read_and_a_newer_one_keeps_its_owner(
         kept.shard_state()
 
 
-FIELDS = ["site", "rate", "epoch", "wall0", "past", "scored", "from", "sequence", "over", "lost"]
+FIELDS = [
+    "site",
+    "rate",
+    "epoch",
+    "wall0",
+    "past",
+    "scored",
+    "first",
+    "sequence",
+    "is_over",
+    "is_lost",
+]
 
 
-@pytest.mark.parametrize("name", [*FIELDS, "watcher", "told"])
+@pytest.mark.parametrize("name", [*FIELDS, "events", "reported"])
 def test_a_camera_with_a_field_of_another_type_is_refused(
     models: FleetModels, scenes: list[Clip], name: str
 ) -> None:

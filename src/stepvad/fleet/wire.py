@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.codec import Fields, from_plain, to_plain
+from stepvad.codec import check_version, from_plain, to_plain
 from stepvad.errors import DataError
 from stepvad.events.record import Record, SinkMessage, message
 from stepvad.events.rules import ChangeKind
@@ -372,12 +372,14 @@ def encode_claim(worker: str) -> bytes:
 def decode_event(data: bytes) -> EventMessage | None:
     """Decode an event message, None for a claim; raise `UnreadableError` for anything else."""
     try:
-        own = Fields.wrap("event", json.loads(data))
-        if own.value("type") == "claim":
+        facts = json.loads(data)
+        if not isinstance(facts, dict):
+            raise UnreadableError(f"event: expected an event, got {type(facts).__name__}")
+        if facts.get("type") == "claim":
             return None
-        own.version(EVENT_VERSION)
-        told = from_plain(SinkMessage, own.values, "event")
-        site = _name(own.value("site"))
+        check_version("event", facts.get("version", 1), EVENT_VERSION)
+        told = from_plain(SinkMessage, facts, "event")
+        site = _name(facts.get("site"))
         return EventMessage(site=site, kind=told.type, before=told.before, after=told.after)
     except UnreadableError:
         raise

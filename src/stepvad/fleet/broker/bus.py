@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
+from msgspec import Meta
+
+from stepvad.codec import LARGEST, Count
 from stepvad.errors import StepvadError
+from stepvad.events import rules
 from stepvad.fleet.subjects import EVENTS
 
 
@@ -66,12 +70,12 @@ class Position:
 
     stream: str = ""
     """Identifies the stream, to detect a recreated one; empty means the current one."""
-    sequence: int = 0
+    sequence: Annotated[int, Meta(ge=-1, le=LARGEST - 1)] = 0
     """The last message to skip."""
-    seen: int = 0
+    seen: Count = 0
     """The last message read; `seen_at` is when the broker received it. Brokers that die in turn
     lose their latest in-memory messages and reuse the sequence numbers."""
-    seen_at: float = 0.0
+    seen_at: rules.Time = 0.0
 
     def after(self, delivery: Delivery) -> Position:
         """The position after a message that was read."""
