@@ -264,13 +264,20 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     detector = Detector.load(made / MODEL_NAME)
     calibration, measured = _calibrate(detector, held, judged, settings, report)
     write_calibration(calibration, calibration_path(made / MODEL_NAME))
-    learned = _learned(calibration, measured, made.stem, at, fitted)
-    learned = replace(
-        learned,
+    until, threshold = max(one.begin for one in recordings), calibration.threshold
+    learned = Learned(
+        name=made.stem,
+        made=at,
+        fitted=fitted,
+        measured=measured,
         marks=len(normal),
+        threshold=threshold.value,
+        words=promise_words(threshold),
+        is_provisional=not threshold.is_promised,
+        changed="",
         held_out=tuple(sorted(names)),
-        until=max(one.begin for one in recordings),
-        measured_until=max(one.begin for one in recordings),
+        until=until,
+        measured_until=until,
     )
     words = changes(before, learned, detector, calibration, judged)
     replace(learned, changed=words).save(made)
@@ -293,9 +300,15 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
     detector = Detector.load(versions.model)
     calibration, measured = _calibrate(detector, unseen, judged, settings, report)
     write_calibration(calibration, calibration_path(versions.model))
-    now = _learned(calibration, measured, before.name, before.made, before.fitted)
-    kept = {name: getattr(before, name) for name in ("marks", "changed", "held_out", "until")}
-    after = replace(now, **kept, measured_until=max(one.begin for one in unseen))
+    threshold = calibration.threshold
+    after = replace(
+        before,
+        measured=measured,
+        threshold=threshold.value,
+        words=promise_words(threshold),
+        is_provisional=not threshold.is_promised,
+        measured_until=max(one.begin for one in unseen),
+    )
     after.save(versions.model.parent.resolve())
     return after
 
@@ -336,23 +349,6 @@ def _calibrate(
         footage.score(camera, clips, report=report)
     rate = settings.learning.alerts_per_hour
     return footage.calibrate(alerts_per_hour=rate), amount
-
-
-def _learned(
-    calibration: Calibration, measured: Amount, name: str, made: float, fitted: Amount
-) -> Learned:
-    threshold = calibration.threshold
-    return Learned(
-        name=name,
-        made=made,
-        fitted=fitted,
-        measured=measured,
-        marks=0,
-        threshold=threshold.value,
-        words=promise_words(threshold),
-        is_provisional=not threshold.is_promised,
-        changed="",
-    )
 
 
 def changes(
