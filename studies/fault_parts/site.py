@@ -20,7 +20,7 @@ from studies.fault_parts.shim import Shim
 from tests.site.sites import Running, Unit, one_person, pose_camera, write_site
 from tests.site.test_hanging import Disk
 from tests.video.clips import h264_copy, write_images
-from tests.video.graphs import movenet, yolox_of_bright
+from tests.video.graphs import movenet, of_bright, yolox
 from tests.video.servers import RtspServer, free_port
 
 PERIOD_S, ANOMALY_S, RATE = 12.0, 2.5, 10.0
@@ -226,21 +226,22 @@ def unit() -> Unit:
 
 
 def write_stream(directory: Path) -> Path:
-    """A stream that is bright while there is somebody to be seen, and dark else."""
+    """A dark stream in which somebody bright moves to and fro while there is an anomaly."""
     images = np.zeros((round(STREAM_S * RATE), 48, 64, 3), np.uint8)
-    at = np.arange(len(images)) / RATE % PERIOD_S
-    images[(at >= STREAMED_PHASE_S) & (at < STREAMED_PHASE_S + ANOMALY_S)] = 200
+    body = np.random.default_rng(3).integers(120, 250, (48, 44, 3), np.uint8)
+    for n, image in enumerate(images):
+        at = n / RATE % PERIOD_S
+        if STREAMED_PHASE_S <= at < STREAMED_PHASE_S + ANOMALY_S:
+            left = 6 + abs(n % 8 - 4) * 2
+            image[:, left : left + 44] = body
     return h264_copy(write_images(directory / "stream.mkv", images), directory / "stream-h264.mkv")
 
 
 def _write_networks(directory: Path) -> str:
     """Networks that see one person in bright pictures, always the same, as settings."""
-    yolox_of_bright(
-        directory / "yolox_tiny.onnx",
-        36,
-        [0.0, 0.0, float(np.log(3)), float(np.log(4)), 0.95, 0.95],
-    )
+    cell = [0.0, 0.0, float(np.log(3)), float(np.log(4)), 0.95, 0.95]
+    of_bright(yolox(directory / "yolox_tiny.onnx", {36: cell}), "output")
     joints = np.random.default_rng(3).uniform(0.1, 0.9, (17, 3)).astype(np.float32)
     joints[:, 2] = 0.9
-    movenet(directory / "movenet_tiny.onnx", joints)
-    return '[pose]\ndetector = "yolox_tiny.onnx"\npose = "movenet_tiny.onnx"\nfollow = false\n'
+    of_bright(movenet(directory / "movenet_tiny.onnx", joints), "Identity")
+    return '[pose]\ndetector = "yolox_tiny.onnx"\npose = "movenet_tiny.onnx"\n'

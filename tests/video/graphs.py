@@ -63,14 +63,15 @@ def yolox(path: Path, rows: dict[int, list[float]], *, size: int = 64) -> Path:
     return save(path, [1, 3, size, size], {"output": output})
 
 
-def yolox_of_bright(path: Path, cell: int, row: list[float], *, size: int = 64) -> Path:
-    """YOLOX that sees a person in a cell of pictures brighter than 60, and nobody in others."""
-    model = onnx.load(str(yolox(path, {cell: row}, size=size)))
-    model.graph.node[0].CopyFrom(helper.make_node("Mul", ["output_c", "lit"], ["output"]))
+def of_bright(path: Path, output: str) -> Path:
+    """Have a graph see nobody in pictures that are darker than 60: its output is 0 there."""
+    model = onnx.load(str(path))
+    model.graph.node[0].CopyFrom(helper.make_node("Mul", [f"{output}_c", "lit"], [output]))
     for node in (
         helper.make_node("Cast", ["is_lit"], ["lit"], to=TensorProto.FLOAT),
         helper.make_node("Greater", ["mean", "limit"], ["is_lit"]),
-        helper.make_node("ReduceMean", ["input"], ["mean"], keepdims=0),
+        helper.make_node("ReduceMean", ["light"], ["mean"], keepdims=0),
+        helper.make_node("Cast", ["input"], ["light"], to=TensorProto.FLOAT),
     ):
         model.graph.node.insert(0, node)
     model.graph.initializer.append(numpy_helper.from_array(np.array(60, np.float32), "limit"))
