@@ -1,7 +1,7 @@
 """What one machine carries: cameras through a whole site, or simulated poses through one core.
 
-Cameras that play a video and, in turns, its empty scene, at 640x360, each in a loop. The site runs
-in processes of its own; with --before it does so in turns with that of another source tree:
+Cameras that play a video and, every other pair, its empty scene, at 640x360, each in a loop. With
+--before the site runs in turns with that of another source tree:
 
     python -m studies site VIDEO --detector D.onnx --pose P.onnx --cameras 8 [--all-ask]
         [--before TREE] [--rounds 5] [--seconds 60]
@@ -119,7 +119,7 @@ def run_asking(site: ChildPipe, networks: Networks) -> None:
 
 
 def _settings(directory: Path, options: argparse.Namespace) -> Path:
-    """A site whose cameras show the video and its empty scene in turns."""
+    """A site half of whose cameras show the video, and half its empty scene."""
     import av
 
     # the scene without people: the median of frames that are far apart
@@ -139,7 +139,7 @@ def _settings(directory: Path, options: argparse.Namespace) -> Path:
             target.mux(stream.encode())
     text = f'name = "measured"\nmodel = "{options.model.absolute()}"\n'
     for number in range(options.cameras):
-        name = ("crowd", "empty")[number % 2]
+        name = ("crowd", "crowd", "empty", "empty")[number % 4]  # dealt to two processes alike
         text += (
             f'[[cameras]]\nname = "{name}-{number}"\nurl = "{name}.mkv"\n'
             f"rate = {options.rate}\nthreshold = 50.0\nloop = true\n"
@@ -175,6 +175,7 @@ def _watched(settings: Path, tree: Path, options: argparse.Namespace) -> dict[st
                     raise SystemExit(f"{tree}: some camera shows nothing")
                 time.sleep(0.05)
             started_s = time.monotonic() - began
+            started_cpu_s = sum(map(cpu_s, _children(pid)))
             # a while later: what each camera got, and what all processes took
             time.sleep(options.seconds / 4)
             children = _children(pid)
@@ -184,7 +185,8 @@ def _watched(settings: Path, tree: Path, options: argparse.Namespace) -> dict[st
             after = _views(client)
             cores = (sum(map(cpu_s, [pid, *children])) - cpu) / took
             memory = [_pss_mb(one) for one in (pid, *children)]
-    result = {"start s": started_s, "MB children": sum(memory[1:]), "MB all": sum(memory)}
+    result = {"start s": started_s, "start core s": started_cpu_s}
+    result |= {"MB children": sum(memory[1:]), "MB all": sum(memory)}
     result["cores"] = cores
     for kind in ("crowd", "empty"):
         some = [(a, b) for a, b in zip(before, after, strict=True) if a["name"].startswith(kind)]

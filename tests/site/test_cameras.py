@@ -219,6 +219,26 @@ def test_a_camera_opened_again_is_watched_as_before_until_then(tmp_path: Path) -
         assert rates == sorted(rates, reverse=True), "never both"
 
 
+@pytest.mark.parametrize("rate", [5.0, 1.0])
+def test_a_camera_opened_again_may_need_another_attempt(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cameras_module, "run_cameras", camera_children.that_connects_late)
+    monkeypatch.setattr(cameras_module, "REPLACE_S", 30.0 if rate == 5.0 else 2.0)
+    with watched(plain(("a",))) as site:
+        site.wait_for("a", 3)
+        camera = site.cameras._settings.cameras[0].model_copy(update={"rate": rate})
+        site.cameras.reopen(["a"], site.cameras._settings.model_copy(update={"cameras": [camera]}))
+        if rate == 5.0:
+            wait_until(lambda: site.of("a")[-1].rate == rate, 30)
+            assert site.lost == [], "watched as before until then"
+        else:
+            n = len(site.of("a"))
+            wait_until(lambda: site.view("a").state == "offline", 30)
+            assert len(site.of("a")) > n
+            assert {frame.rate for frame in site.of("a")} == {10.0}
+
+
 def test_an_offline_camera_may_be_tried_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,8 @@ HANGS_S = 2.5
 """A process that is silent for longer, keep-alives included, is said to hang."""
 DIVIDE_S = 60.0
 """A process that ends twice within this time is divided: one of its cameras may be the cause."""
+REPLACE_S = 10.0
+"""Time in which a camera that is opened again may fail to connect and is watched as before."""
 FIRST_REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 30.0
 """Waits before networks that do not load are tried again."""
 WAIT_S = 0.2
@@ -170,7 +172,10 @@ class _Source:
     first_id: int | None = None
     """What its track ids begin after, since ids of a camera never recur; set by its first state."""
     former: list[int] = field(default_factory=list)
-    """Sources of the same camera, closed as soon as this one says anything."""
+    """Sources of the same camera, closed as soon as this one shows something."""
+    opened_at: float = field(default_factory=time.monotonic)
+    held: SourceState | None = None
+    """That it does not connect, while those sources still do."""
     is_left: bool = False
     """True if its decoder hangs; no thread can be ended from outside."""
 
@@ -329,12 +334,16 @@ class CameraProcess:
         source = self._sources.get(message.number)
         if source is None:  # closed meanwhile
             return
+        is_early = time.monotonic() - source.opened_at < REPLACE_S
+        if source.former and is_early and message.state == "offline":
+            source.held = message
+            return
         name = source.camera.name
         if source.first_id is None:
             source.first_id = self._site.last_ids[name]
         for number in source.former:
             self._close(number)
-        source.former, source.state = [], message.state
+        source.former, source.held, source.state = [], None, message.state
         if message.over:
             self._over.add(name)
             del self._sources[message.number]
@@ -374,6 +383,8 @@ class CameraProcess:
             if source is None:
                 continue
             camera = source.camera
+            if source.held is not None:
+                self._report(source.held)
             self._site.status.count(camera.name, "shed", shed)
             self._site.status.count(camera.name, "skipped", skipped)
             self._site.status.lower_rate(camera.name, divisor)

@@ -53,5 +53,7 @@ def test_changes_are_sorted_by_what_they_take(keys: dict[str, Any], found: Chang
 def test_the_largest_effect_is_said() -> None:
     assert changed().effect == "none"
     assert "every camera is watched meanwhile" in changed(gate={"threshold": 3.0}).words
-    assert "not watched meanwhile: gate." in changed(gate={"threshold": 3.0, "rate": 5.0}).words
+    assert (
+        "watched as before until then: gate." in changed(gate={"threshold": 3.0, "rate": 5.0}).words
+    )
     assert "because of: pose." in changed(gate={"rate": 5.0}, pose={"threads": 2}).words

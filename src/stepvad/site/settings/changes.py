@@ -67,7 +67,7 @@ class Changes:
                     "watched for some seconds."
                 )
             case "reopen":
-                again = "Opened again, and not watched meanwhile"
+                again = "Opened again, and watched as before until then"
                 return f"{again}: {', '.join(self.reopen)}. The other cameras are watched."
             case "live":
                 return "It applies at once; every camera is watched meanwhile."
