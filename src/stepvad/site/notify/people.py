@@ -30,11 +30,6 @@ class Target(Protocol):
     """Takes messages to one address or one group of people."""
 
     @property
-    def label(self) -> str:
-        """Its name in the settings; no secret."""
-        ...
-
-    @property
     def has_people(self) -> bool:
         """True if anybody would get a message now."""
         ...

@@ -28,7 +28,6 @@ from stepvad.site.notify.people import SendingProcess
 from stepvad.site.notify.plan import DIRECTORY
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.site.notify.words import Notice
-from stepvad.site.settings.page import BROWSERS
 
 if TYPE_CHECKING:
     from apprise.utils.pem import ApprisePEMController
@@ -76,8 +75,6 @@ class BrowserTarget:
     While some fail, the message is sent again to those only: `MOST_TRIES` times once one browser
     has it, and without a limit while none has, as when the site is offline.
     """
-
-    label = BROWSERS
 
     def __init__(self, subscriptions: PushSubscriptions, *, contact: str = "") -> None:
         """`contact`: an https address that tells push services who sends; may be empty."""

@@ -56,12 +56,6 @@ class Layout:
             )
 
 
-def make_private(path: Path) -> None:
-    """Create a file, readable by its owner only; SQLite gives its log the same mode."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
 def connect_durably(path: Path | None, *, timeout_s: float) -> sqlite3.Connection:
     """A durable connection that overwrites deleted rows; in memory without a path."""
     connection = sqlite3.connect(
@@ -309,7 +303,9 @@ class Database:
             return self._writer
         try:
             if self._path is not None and self._writer is None:
-                make_private(self._path)
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # for its owner only; SQLite gives its log the same mode
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             writer = self._connect()
         except (sqlite3.DatabaseError, OSError) as error:
             raise self._error("that can be opened", error) from error

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -132,7 +132,8 @@ class Outbox:
         problem, found = None, list[OutboxMessage]()
         try:
             stored = self.waiting(sink, limit + len(done))
-            found = [one for one in stored if not _is_in(done, one)]
+            # delivered from disk or from memory
+            found = [one for one in stored if not {(one.seq, one.key), (0, one.key)} & done]
         except StoreError as error:
             problem = error
         if len(found) < limit and self._changes.is_overdue:
@@ -425,11 +426,6 @@ class SinkDelivery:
         if words != self.last_error:
             logger.warning("sink %s: %s", self.name, words)
         self.last_error = words
-
-
-def _is_in(done: Collection[tuple[int, ChangeKey]], message: OutboxMessage) -> bool:
-    """True if a message is among those that were delivered, from disk or from memory."""
-    return (message.seq, message.key) in done or (0, message.key) in done
 
 
 def _readable(message: OutboxMessage) -> SinkMessage:
