@@ -8,6 +8,7 @@ import shutil
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,11 @@ from stepvad.fleet.broker import streams
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import LimitError, TooLargeError
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.event_message import change_of
 from stepvad.fleet.events.postgres import FleetEvents, Wanted, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.subjects import EDGES, Subjects
-from tests.fleet.results import change, event, over
+from tests.fleet.results import body, change, delivery, event, over
 from tests.fleet.servers import SecuredBroker, make_certificates, secured_broker
 from tests.video.servers import wait_until
 
@@ -199,6 +201,16 @@ def test_a_subject_says_whose_an_event_is(subject: str, site: str | type[DataErr
             Subjects().site_of(subject)
     else:
         assert Subjects().site_of(subject) == site
+
+
+def test_words_that_a_site_adds_after_the_end_are_stored_and_nothing_older(owner: str) -> None:
+    writer, one = address_as(owner, "stepvad_writer"), over(event(1, version=5))
+    for later in (replace(one, why="runs", version=6), replace(one, why="late", version=4)):
+        data = body("update", later)
+        found = change_of(delivery(data, 9), site="north")
+        assert found is not None
+        using(writer, partial(FleetEvents.write, changes=[change("end", one), found]))
+    assert [each.why for each in using(owner, lambda events: events.events(ALL))] == ["runs"]
 
 
 NOT_FOR_READERS = (

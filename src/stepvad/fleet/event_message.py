@@ -62,14 +62,16 @@ def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | N
         raise DataError(f"event: expected a camera {told.site}/..., got {record.camera!r:.80}")
     if record.id.partition("-")[0] != camera_key(record.camera):
         raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
-    if (told.kind == "end") == record.is_open:
+    # words that a site found after the end come as an update of what is over
+    kind = "end" if told.kind == "update" and not record.is_open else told.kind
+    if (kind == "end") == record.is_open:
         raise DataError(
             f"event {record.id}: expected an end time if it is an end, and otherwise none"
         )
     return FleetChange(
         site=told.site,
         camera=camera,
-        kind=told.kind,
+        kind=kind,
         record=record,
         turn=_turn((delivery.headers or {}).get(ID, "")),
         sequence=delivery.sequence,

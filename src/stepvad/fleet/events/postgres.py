@@ -113,10 +113,11 @@ ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.sever
     rank = excluded.rank, turn = excluded.turn,
     first_sequence = least(old.first_sequence, excluded.first_sequence),
     last_sequence = greatest(old.last_sequence, excluded.last_sequence), changed = now()
-WHERE old.rank < 2
-    AND old.site = excluded.site AND old.camera = excluded.camera
-    AND (excluded.rank, excluded.turn, excluded.last_sequence)
-        > (old.rank, old.turn, old.last_sequence)
+WHERE old.site = excluded.site AND old.camera = excluded.camera AND CASE
+    WHEN old.rank = 2 THEN excluded.rank = 2
+        AND (excluded.record ->> 'version')::bigint > (old.record ->> 'version')::bigint
+    ELSE (excluded.rank, excluded.turn, excluded.last_sequence)
+        > (old.rank, old.turn, old.last_sequence) END
 """
 _FORGET = """
 WITH gone AS (DELETE FROM stepvad.events WHERE {where} RETURNING id)
@@ -172,7 +173,8 @@ class FleetEvents:
     async def write(self, changes: Iterable[FleetChange]) -> None:
         """Store changes in one transaction, committed when it returns.
 
-        Duplicate or outdated changes, and changes of an ended event, are ignored.
+        Duplicate or outdated changes are ignored; an ended event takes only words that its site
+        found later.
         Rows are locked in the order of their ids, so two writers cannot deadlock. A reviewer who
         keeps one locked is met with an error, after `LOCKED_S`.
         """
