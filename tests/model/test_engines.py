@@ -172,6 +172,15 @@ def test_a_runtime_that_is_not_there_says_what_to_install(monkeypatch: pytest.Mo
     assert caught.value.problem == "runtime openvino needs the openvino extra"
 
 
+@pytest.mark.parametrize(("features", "has"), [("avx2 fma", False), ("avx512_bf16", True)])
+def test_openvino_is_asked_only_where_a_processor_may_have_bfloat16(
+    features: str, has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : {features}")
+    monkeypatch.setattr(engines, "openvino_has_bfloat16", lambda: True)
+    assert engines._has_bfloat16.__wrapped__() is has
+
+
 def test_a_processor_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_has_bfloat16", lambda: False)
     with pytest.raises(ConfigError, match="expected a processor that supports bfloat16"):

@@ -315,7 +315,7 @@ LEAN = """
 import sys
 from stepvad.site import camera_process, processes
 from stepvad.site.camera_process import Networks, Source
-networks = Networks(*sys.argv[1:3], "onnxruntime", "float32", "cpu", 1, 0.25)
+networks = Networks(*sys.argv[1:3], "auto", "auto", "cpu", 1, 0.25)
 estimator = networks.open()
 import numpy as np
 image = np.zeros((64, 64, 3), np.uint8)

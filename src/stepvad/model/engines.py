@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeVar, get_args
@@ -322,6 +323,8 @@ def blocks_model(folded: Folded) -> bytes:
 
 log = logging.getLogger(__name__)
 
+BFLOAT16 = ("bf16", "avx_ne_convert")
+"""What the features of a processor that multiplies bfloat16 contain, as Linux names them."""
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "openvino", "onnxruntime")
 """Best first, measured on a Xeon with AMX; the benchmark page has the figures."""
@@ -417,8 +420,15 @@ def _refusal(engine: Engine) -> StepvadError:
 
 @cache
 def _has_bfloat16() -> bool:
-    """True if OpenVINO multiplies bfloat16; cached because importing it is slow."""
-    return openvino_has_bfloat16()
+    """True if OpenVINO multiplies bfloat16; cached because importing it is slow.
+
+    On Linux it is not even imported where no processor could.
+    """
+    try:
+        known = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return openvino_has_bfloat16()
+    return any(name in known for name in BFLOAT16) and openvino_has_bfloat16()
 
 
 def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
