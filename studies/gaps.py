@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         gaps = [f"{gap:.1f} s" for gap in (own, beside, other)]
         rows.append([fault.words, *gaps, str(recurring)])
         print(f"{fault.name:8} {rounds}", file=sys.stderr, flush=True)
-    facts = f"{given.rounds} rounds, {date.today()}, {os.cpu_count()} cores, load at the end "
+    facts = f"Rounds: {given.rounds}; {date.today()}, {os.cpu_count()} cores, load at the end "
     facts += f"{os.getloadavg()[0]:.0f}."
     table = "\n".join([facts, "", markdown(HEADER, rows, {0})])
     print(table)

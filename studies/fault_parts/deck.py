@@ -439,5 +439,5 @@ DECK = (
     Fault("guesses", "Wrong passwords by the hundred", guessers),
     Fault("pushes", "A viewer subscribes 64 browsers", pushes),
     Fault("pipelines", "300 clients ask and never read", pipelines, why="mail waits for a core"),
-    Fault("slow", "Pose process ten times too slow", slow_poses, 75.0, why=FEW),
+    Fault("slow", "Camera process ten times too slow", slow_poses, 75.0, why=FEW),
 )  # fmt: skip
