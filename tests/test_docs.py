@@ -178,7 +178,7 @@ def test_the_settings_of_a_page_by_job_are_settings(name: str, tmp_path: Path) -
 MEASURED = (
     "fuzzing.md",
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
-    *("promises.md", "video.md", "what-holds.md", "site.md", "archive.md", "capacity.md"),
+    *("promises.md", "video.md", "what-holds.md", "site.md", "archive.md"),
     "when-something-fails.md",
     *("first-day.md", "fleet.md", "footage.md", "versions.md", "views.md", "hr-trajectories.md"),
 )
@@ -380,13 +380,12 @@ def test_the_paper_map_is_complete() -> None:
         assert any(row[0].startswith(part) for row in rows)
 
 
-@pytest.mark.parametrize("name", ["capacity", "cost"])
-def test_a_computed_page_shows_what_its_figures_give(
-    name: str, capsys: pytest.CaptureFixture[str]
+def test_the_computed_page_shows_what_its_figures_give(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    importlib.import_module(f"studies.{name}").main([])
+    importlib.import_module("studies.cost").main([])
     tables = capsys.readouterr().out.strip().split("\n\n")
-    page = (DOCS / "benchmarks" / f"{name}.md").read_text("utf-8")
+    page = (DOCS / "benchmarks" / "cost.md").read_text("utf-8")
     assert [table for table in tables if table not in page] == []
 
 

@@ -27,7 +27,6 @@ MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
     "autoencoders": (f"{{walker_dataset}} --K 6 {TINY}", [SLOW]),
-    "capacity": ("", []),
     "components": ("{walker_dataset}", [SLOW]),
     "cost": ("", []),
     "explanations": ("{model} {walker_dataset} --windows 20 --cases 3", [SLOW]),
@@ -81,7 +80,6 @@ HELP_ALONE = {
     "hours": "motion capture",
     "joints": "videos and networks",
     "learn-body": "motion capture, and writes the model of the body",
-    "limits": "PostgreSQL and NATS for themselves",
     "neighbours": "a video and networks",
     "page-pictures": "Chromium, and draws the pictures of the guide anew",
     "poses": "a video and networks",
