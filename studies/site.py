@@ -190,6 +190,8 @@ def _watched(settings: Path, tree: Path, options: argparse.Namespace) -> dict[st
     result["cores"] = cores
     for kind in ("crowd", "empty"):
         some = [(a, b) for a, b in zip(before, after, strict=True) if a["name"].startswith(kind)]
+        if not some:
+            continue
         n = [b["counts"]["scored"] - a["counts"]["scored"] for a, b in some]
         result[f"{kind}: frames a second"] = float(np.mean(n)) / took
         result[f"{kind}: delay s"] = float(np.median([b["latency"]["p50"] for _, b in some]))
