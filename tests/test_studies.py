@@ -82,8 +82,6 @@ HELP_ALONE = {
     "learn-body": "motion capture, and writes the model of the body",
     "neighbours": "a video and networks",
     "page-pictures": "Chromium, and draws the pictures of the guide anew",
-    "poses": "a video and networks",
-    "repeatability": "poses of two networks",
     "site": "two idle cores for minutes",
     "site-drift": "minutes",
     "site-weeks": "motion capture",
