@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from stepvad.people import JOINT_SPREAD, Boxes, Float32s, People, pose_overlap
 from stepvad.tracker import FIRST_SPEED, PACE_CHANGE, PLACE_NOISE, SPEED_CHANGE, BoxMotion, Tracker
-from studies import tracking
 
 Row = tuple[float, float] | tuple[float, float, float]
 
@@ -225,35 +222,6 @@ def test_a_second_box_of_a_body_begins_no_track() -> None:
     ids(tracker, (0, 0))
     for _ in range(4):
         assert ids(tracker, (0, 0), (8, 2, 0.7)) == [1]
-
-
-def test_switches_and_fragments_are_counted() -> None:
-    """Track 7 goes from person 1 to 2; person 1 goes on as 8; 3 comes back after long."""
-    persons = {at: {0: 1, 1: 2, 2: 3} for at in range(3)} | {90: {2: 3}, 91: {3: 0}}
-    tracks = {0: {0: 7, 2: 9}, 1: {1: 7, 2: 9}, 2: {0: 8, 1: 7}, 90: {2: 10}, 91: {3: 11}}
-    found = tracking.measure(persons, tracks, 30)
-    assert (found.switches, found.fragments, found.tracks) == (1, 1, 4)
-    assert (found.tracked, found.people) == (7, 10)
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_pedestrians_are_followed_at_any_rate(data_dir: Path, tmp_path: Path) -> None:
-    """Against the people of a clip told apart by hand, at every frame and at every second."""
-    models, clip = data_dir.parent / "models", data_dir.parent / "media" / "vtest.avi"
-    if not (models.is_dir() and clip.is_file()):
-        pytest.skip(f"no networks at {models} or no clip at {clip}")
-    networks = models / "yolox_nano.onnx", models / "movenet-lightning.onnx"
-    everyone = tracking.read(clip, *networks, tmp_path / "cache")
-    (piece,) = tracking.labelled(tracking.TRUTH)[1:]
-    truth = {piece[0] + at: rows for at, rows in enumerate(piece[1])}
-    persons = {at: tracking.persons_of(everyone[at], rows) for at, rows in truth.items()}
-    for step in (1, 2):
-        frames = {at: people for at, people in everyone.items() if at % step == 0}
-        found = tracking.measure(persons, tracking.track(frames, 10 / step), 30)
-        assert found.switches <= 9
-        assert found.fragments <= 12
-        assert found.missing < 0.05
 
 
 def _box(x: float) -> Float32s:

@@ -158,7 +158,8 @@ def test_a_looker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cameras_module, "run_cameras", camera_children.with_a_stuck_looker)
     with watched(plain(("a",))) as site:
         wait_until(lambda: site.restarts("a") >= 1, 30)
-        wait_until(lambda: site.view("a").reason.endswith("looked at one frame for 20 s"), 30)
+        said = f"looked at one frame for {cameras_module.LOOK_S:g} s"
+        wait_until(lambda: site.view("a").reason.endswith(said), 30)
 
 
 def test_a_message_cut_short_costs_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

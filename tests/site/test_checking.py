@@ -134,7 +134,7 @@ def test_check_explains_and_tries_the_settings(tmp_path: Path) -> None:
     settings = write_site(tmp_path, pose_camera("door", one_person(3.0), tmp_path))
     done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
     assert done.exit_code == 0, done.output
-    assert "Site test: 1 camera" in done.output
+    assert "Site test, cameras: door" in done.output
     assert "ok: camera door: alerts at scores of 20 or more" in done.output
     (tmp_path / "door.parquet").unlink()
     done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
