@@ -247,11 +247,12 @@ def clock_set(site: Site, seconds: int) -> Played:
 
 
 def log_in(site: Site, name: str, role: str) -> dict[str, str]:
-    """Add an account and log in; the headers of its requests."""
+    """Add an account that no fault before has added, and log in: the headers of its requests."""
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     body = json.dumps({"name": name, "role": role})
     json_ = {"Content-Type": "application/json"}
-    _, words, _ = site.request("POST", "/api/users", bearer | json_, body)
+    status, words, _ = site.request("POST", "/api/users", bearer | json_, body)
+    assert status == 201, f"no account {name}: {status}, {words[:200]}"
     key = json.loads(words)["path"].partition("once=")[2]
     form = {"Content-Type": "application/x-www-form-urlencoded"} | origin(site)
     fields = urlencode({"key": key, "password": PASSWORD})
@@ -288,7 +289,7 @@ def beside(site: Site, n: int, work: Callable[[int], None]) -> Played:
 
 OLDER = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
-INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body)
+INSERT OR IGNORE INTO events (id, camera, label, start_time, end_time, changed, stored, body)
 SELECT id || n, camera, label, start_time - 60 * n, start_time - 60 * n + 5, changed, stored,
     json_set(body, '$.id', id || n, '$.start_time', start_time - 60 * n,
              '$.end_time', start_time - 60 * n + 5, '$.ended_by', 'calm')
@@ -300,7 +301,7 @@ FROM (SELECT * FROM events LIMIT 1), numbers
 def searchers(site: Site) -> Played:
     with closing(sqlite3.connect(site.data / FILE_NAME, timeout=10)) as connection, connection:
         connection.execute(OLDER)
-    headers = log_in(site, "viewer", "look")
+    headers = log_in(site, f"viewer{time.time_ns()}", "look")
     answers: Counter[int] = Counter()
 
     def search(number: int) -> None:
@@ -315,18 +316,19 @@ def searchers(site: Site) -> Played:
 
 
 def guessers(site: Site) -> Played:
-    log_in(site, "guard", "look")
+    name = f"guard{time.time_ns()}"
+    log_in(site, name, "look")
     form = {"Content-Type": "application/x-www-form-urlencoded"} | origin(site)
 
     def guess(number: int) -> None:
-        fields = urlencode({"name": "guard", "password": f"wrong {time.time()}"})
+        fields = urlencode({"name": name, "password": f"wrong {time.time()}"})
         site.request("POST", "/login", form, fields, source=f"127.0.1.{number + 1}")
         time.sleep(0.1)
 
     playing = beside(site, 4, guess)
     for _ in range(75):
         yield next(playing)
-    fields = urlencode({"name": "guard", "password": PASSWORD})
+    fields = urlencode({"name": name, "password": PASSWORD})
     began = time.monotonic()
     status, _, _ = site.request("POST", "/login", form, fields, source="127.0.2.1")
     took = time.monotonic() - began
@@ -336,8 +338,8 @@ def guessers(site: Site) -> Played:
 
 
 def pushes(site: Site) -> Played:
-    administrator = log_in(site, "owner", "administer")
-    viewer = log_in(site, "viewer", "look")
+    administrator = log_in(site, f"owner{time.time_ns()}", "administer")
+    viewer = log_in(site, f"viewer{time.time_ns()}", "look")
     own = "https://updates.push.services.mozilla.com/wpush/v2/owner"
     site.request("PUT", "/api/notifications/subscriptions", administrator, _subscription(own))
     statuses = []
