@@ -588,6 +588,14 @@ def test_the_page_on_python_describes_what_is_there() -> None:
         assert [one for one in members.split(", ") if one and not hasattr(thing, one)] == [], name
 
 
+def test_the_files_that_pages_on_the_code_name_are_there() -> None:
+    rooms = ("src", "tests", "studies", "deploy", "examples")
+    have = [f"/{path.relative_to(ROOT)}" for room in rooms for path in (ROOT / room).rglob("*.py")]
+    for page in (ROOT / "SECURITY.md", DOCS / "architecture.md", *(DOCS / "concepts").glob("*.md")):
+        named = re.findall(r"`([a-z_/]+\.py)`", page.read_text("utf-8"))
+        assert [one for one in named if not any(h.endswith(f"/{one}") for h in have)] == [], page
+
+
 def test_the_readme_counts_the_claims_that_hold() -> None:
     page = (DOCS / "benchmarks" / "what-holds.md").read_text("utf-8")
     verdicts = re.findall(r"\*\*(holds|in part|not seen|does not hold): ", page)

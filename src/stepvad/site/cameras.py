@@ -231,7 +231,7 @@ class CameraProcess:
 
     def died(self, reason: str) -> None:
         """Report a process that ended; it is restarted, or divided if that happens too often."""
-        self._site.status.hang(self.name, self._cameras, False)
+        self._site.status.hang(self._cameras, False)
         was_running, self._child = self._child is not None, None
         if self._refusal:
             return
@@ -262,7 +262,7 @@ class CameraProcess:
             if data is not None:
                 self._hear(data)
             elif child.silent_s > HANGS_S:
-                self._site.status.hang(self.name, self._cameras, True)
+                self._site.status.hang(self._cameras, True)
             if not self._is_ready and time.monotonic() - began > LOAD_S:
                 raise HungError(f"loaded no networks for {LOAD_S:g} s")
             if self._is_ready and self._refusal:
@@ -375,7 +375,7 @@ class CameraProcess:
 
     def _check(self, beat: Beat) -> None:
         """Count what was left out, and find a looker or a decoder that hangs."""
-        self._site.status.hang(self.name, self._cameras, beat.looking_s > LOOK_S / 2)
+        self._site.status.hang(self._cameras, beat.looking_s > LOOK_S / 2)
         if beat.looking_s > LOOK_S:
             raise HungError(f"looked at one frame for {LOOK_S:g} s")
         for number, age_s, shed, skipped, divisor in beat.sources:

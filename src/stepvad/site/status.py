@@ -285,8 +285,8 @@ class _Camera:
     n_frames: int = 0
     divisor: int = 1
     """One of so many frames that are asked for is used."""
-    hanging: set[str] = field(default_factory=set)
-    """Processes that should find its people and hang."""
+    hangs: bool = False
+    """True while the process that should find its people hangs."""
 
     def seen(self, now: float) -> CameraView:
         """An immutable view of the camera."""
@@ -306,7 +306,7 @@ class _Camera:
         view = self.view
         if view.state != "online":
             return Load()
-        return self.load.view(now, rate=view.rate, divisor=self.divisor, hangs=bool(self.hanging))
+        return self.load.view(now, rate=view.rate, divisor=self.divisor, hangs=self.hangs)
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -381,15 +381,13 @@ class LiveStatus:
                 camera.divisor = divisor
                 camera.load.clear()
 
-    def hang(self, process: str, cameras: Iterable[str], hangs: bool) -> None:
-        """Set whether a process that finds the people of some cameras hangs."""
+    def hang(self, cameras: Iterable[str], hangs: bool) -> None:
+        """Set whether the process that finds the people of some cameras hangs."""
         with self._lock:
             for camera in map(self._of, cameras):
-                if hangs:
-                    camera.hanging.add(process)
-                elif process in camera.hanging:  # frames lost before say nothing of the load now
-                    camera.hanging.remove(process)
+                if camera.hangs and not hangs:  # frames lost before say nothing of the load now
                     camera.load.clear()
+                camera.hangs = hangs
 
     def frame(
         self,
