@@ -20,7 +20,7 @@ from stepvad.config import Aggregation, Config, Reference
 from stepvad.errors import ConfigError, Progress, Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.comparison import VARIANTS, Trials, experiments
-from stepvad.evaluation.datasets import Dataset, Split, dataset_name
+from stepvad.evaluation.datasets import Dataset, Split
 from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.metrics import (
     FrameScores,
@@ -384,11 +384,11 @@ def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 def transfer(scope: Scope, own: Path) -> Iterator[StudyCase]:
     """Fitted on this data set, on each of the others, and on all together."""
-    first = f"fitted on {dataset_name(own)}"
+    first = f"fitted on {own.resolve().name}"
     yield StudyCase(label=first, method="step", experiments=scope.of("step"))
     others = [path for path in scope.data if path != own]
     elsewhere: dict[str, tuple[Path, ...]] = {
-        f"fitted on {dataset_name(path)}": (path,) for path in others
+        f"fitted on {path.resolve().name}": (path,) for path in others
     }
     if others:
         elsewhere["fitted on all"] = scope.data

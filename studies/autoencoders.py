@@ -78,7 +78,7 @@ def custom(
     """STEP on this projection, as a method of one's own."""
 
     def fit(clips: Iterable[Clip]) -> Detector:
-        strange = [clip for clip, _ in dataset.validation_clips()] if anomalies else None
+        strange = [clip for clip, _ in dataset.validation_set().test_clips()] if anomalies else None
         space = partial(encoder, variational=kind == "VAE")
         own = mock.patch.object(footage, "fit_space", space)
         with own if kind != "PCA" else mock.MagicMock():

@@ -1,7 +1,7 @@
 """How many people "went down and were not seen again": in falls, and by mistake per hour.
 
     python -m studies descents falls/*.parquet --size 854x480
-    python -m studies descents HR-ShanghaiTech.npz
+    python -m studies descents HR-ShanghaiTech
 
 Poses are track files, which do not hold the size of the picture, or the training clips of
 HR-ShanghaiTech, in which nobody falls. Two seconds without people follow every track file, as the
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stepvad.evaluation.datasets import read_trajectories, trajectory_layout
+from stepvad.evaluation.datasets import open_dataset
 from stepvad.events.down import ABSENT_S, HISTORY_S, Descent, SlotPeople, went_down
 from stepvad.formats import read_clip
 from stepvad.poses import Clip, Pose
@@ -42,11 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def clips(paths: list[Path]) -> Iterator[tuple[Clip, float]]:
     """The clips, each with the seconds to go on after its end."""
     for path in paths:
-        if path.suffix == ".npz":
-            layout = trajectory_layout(path)
-            if layout is None:
-                raise SystemExit(f"{path}: expected HR-ShanghaiTech.npz")
-            yield from ((clip, 0.0) for clip in read_trajectories(path, layout, part="train"))
+        if path.is_dir():
+            yield from ((clip, 0.0) for clip in open_dataset(path).train_clips())
         else:
             yield read_clip(path), ABSENT_S
 

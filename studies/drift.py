@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.events.drift import BLOCK_S, SURE, BlockStats, compare, score_with_stats
+from stepvad.errors import DataError
+from stepvad.events.drift import (
+    BLOCK_S,
+    FEWEST_BLOCKS,
+    BlockStats,
+    Shift,
+    _Measure,
+    score_with_stats,
+)
 from stepvad.poses import Clip
 from studies.mocap import motions, takes
 from studies.mocap.cameras import PinholeCamera
@@ -30,6 +39,58 @@ from studies.simulated.footage import TURN, halved, rolled
 
 Change = dict[str, Callable[..., Any]]
 RECENT_S = 600.0
+PERMUTATIONS = 4999
+SURE = 0.005
+"""Probability of calling footage of the same kind changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The difference of recent footage from that of calibration."""
+
+    p: float
+    """Probability of a difference this large if nothing has changed."""
+    changes: tuple[Shift, ...]
+    """The largest first."""
+
+    @property
+    def is_real(self) -> bool:
+        """True if it is time to calibrate again."""
+        return self.p < SURE
+
+
+def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
+    """Test whether footage has changed, and report what has.
+
+    A permutation test of both sizes of the difference. The rarer of the two is compared with that
+    of randomly assigned blocks, so neither many statistics nor two sizes make a false alarm more
+    likely.
+    """
+    for words, stats in (("calibration", before), ("recent footage", now)):
+        if len(stats) < FEWEST_BLOCKS:
+            raise DataError(
+                f"{words}: expected at least {FEWEST_BLOCKS} blocks of {BLOCK_S:g} seconds with "
+                f"people, got {len(stats)}",
+                hint="give more footage",
+            )
+    every = BlockStats.join([before, now])
+    measure = _Measure(every)
+    rng = np.random.default_rng(seed)
+    # which blocks are called recent, (P, B): the true assignment first, the last blocks
+    order = np.arange(len(every))[::-1]
+    permutations = [order, *(rng.permutation(len(every)) for _ in range(PERMUTATIONS))]
+    is_recent = np.stack(permutations) < len(now)
+    # weights that give the mean of the recent blocks minus that of the others, (P, B)
+    weights = np.where(is_recent, 1 / len(now), -1 / len(before))
+    sizes = measure.sizes(weights @ measure.standardise(every.values))
+    rarest = np.minimum(*(_p_values(size) for size in sizes.T))
+    p = float((rarest <= rarest[0]).mean())
+    return Drift(p, measure.changes(before.values.mean(axis=0), now.values.mean(axis=0)))
+
+
+def _p_values(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fraction of assignments with a difference at least as large as each one's."""
+    return (len(sizes) - np.searchsorted(np.sort(sizes), sizes - 1e-9)) / len(sizes)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -24,8 +24,8 @@ from stepvad.detector import Detector
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.evaluation.metrics import auroc
 from stepvad.events.calibration import RULES
-from stepvad.events.marks import SHARE, cut_out, repeated
-from stepvad.events.rules import events_in
+from stepvad.events.marks import SHARE, repeated
+from stepvad.events.rules import Event, events_in
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
 
@@ -81,6 +81,16 @@ def events_of(detector: Detector, clip: Clip, labels: FrameLabels, kind: str) ->
         for event in found
         if ((frames >= event.first_s * fps) & (frames <= event.last_s * fps)).any()
     ]
+
+
+def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
+    """The poses of an event's people in all its windows."""
+    begin_s = min(event.first_s, event.peak_s)  # late joiners may have peaked before it began
+    first, last = round(begin_s * fps) - T + 1, round(event.last_s * fps)
+    tracks = (track.between(first, last + 1) for track in clip.tracks if track.id in event.tracks)
+    return replace(
+        clip, n_frames=min(last + 1, clip.n_frames), tracks=tuple(t for t in tracks if len(t))
+    )
 
 
 def measure(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,7 @@ import typer
 
 from stepvad.cli.extract import NetworkOptions, VideoJobs
 from stepvad.cli.options import grouped
-from stepvad.cli.terminal import notes_of, print_table, progress_bars, say, strict_json, write_table
+from stepvad.cli.terminal import json_text, notes_of, print_table, progress_bars, say, write_table
 from stepvad.config import Config, ViewKind
 from stepvad.errors import StepvadError
 from stepvad.files import replacing
@@ -208,7 +207,7 @@ def _show(
         "folds": [asdict(result) for result in results],
     }
     with replacing(output / f"{chosen.name}.json") as file:
-        file.write_text(json.dumps(strict_json(facts), indent=2) + "\n", "utf-8")
+        file.write_text(json_text(facts) + "\n", "utf-8")
     for line in _remarks(chosen, results):
         say(line)
     say(f"written: {output / chosen.name}.md, .csv, .json, -clips.csv and -set.json")

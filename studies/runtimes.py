@@ -24,7 +24,7 @@ from stepvad.detector import Detector
 from stepvad.errors import Report, silent
 from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
-from stepvad.model.engines import available
+from stepvad.model.engines import ENGINES, usable
 
 COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "seconds")
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")
-    parser.add_argument("--runtimes", nargs="+", choices=available(), help="by default all")
+    parser.add_argument("--runtimes", nargs="+", choices=ENGINES, help="by default all")
     given = parser.parse_args(arguments)
     detector = Detector.load(given.model)
     with progress_bars() as report:
@@ -86,7 +86,7 @@ def agreement(
     report: Report = silent,
 ) -> Iterator[Agreement]:
     """Yield one line per runtime, the reference first."""
-    here = available()
+    here = [engine for engine in ENGINES if usable(engine)]
     others = [engine for engine in engines or here if engine != REFERENCE]
     reference, auroc, seconds = _score(detector, REFERENCE, dataset, report)
     yield _line(REFERENCE, reference, reference, auroc, auroc, seconds)

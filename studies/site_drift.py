@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 
 from stepvad import Clip, Config, Detector
 from stepvad.evaluation import walkers
-from stepvad.events import drift
-from stepvad.events.drift import BLOCK_EVERY_S, BLOCK_S, SPAN_BLOCKS, BlockStats, DriftMonitor
+from stepvad.events.drift import (
+    BLOCK_EVERY_S,
+    BLOCK_S,
+    SPAN_BLOCKS,
+    BlockStats,
+    DriftMonitor,
+    score_with_stats,
+)
+from studies import drift
 from studies.simulated.footage import halved, rolled
 
 DAY_S, SPAN_S = 86_400.0, SPAN_BLOCKS * BLOCK_EVERY_S
@@ -135,7 +142,7 @@ def observe(seed: int) -> tuple[Street, dict[str, Values]]:
 
     def values(change: Callable[[Clip], Clip] = lambda clip: clip) -> BlockStats:
         return BlockStats.join(
-            [drift.score_with_stats(detector, change(clip), FPS)[1] for clip in clips[FITTED:]]
+            [score_with_stats(detector, change(clip), FPS)[1] for clip in clips[FITTED:]]
         )
 
     plain = values()

@@ -23,6 +23,7 @@ from stepvad.evaluation import protocol
 from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.metrics import FrameScores, Resampled, resample
 from stepvad.evaluation.protocol import ScoredClip
+from stepvad.model.engines import Folded
 from stepvad.model.scoring import anomaly_score
 
 WIDTHS = (1024, 512, 256, 128, 64)
@@ -80,7 +81,7 @@ def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
     """Every model, and the widest and the best narrow one with some of their scales."""
     named = {f"width {width}": model for width, model in widths.items()}
     widest = widths[WIDTHS[0]]
-    whole = widest.network.folded.work
+    whole = multiplications(widest.network.folded)
     reference: Resampled | None = None
     print(f"{'':28}{'work':>12}{'share':>9}{'AUROC':>8}{'loss':>8}{'interval':>18}")
     for name, model in named.items():
@@ -89,7 +90,9 @@ def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
             reference = reference or drawn
             lost = reference.minus(drawn).interval()
             folded = model.network.folded
-            work = replace(folded, b=folded.b[:, :kept], constant=folded.constant[:kept]).work
+            work = multiplications(
+                replace(folded, b=folded.b[:, :kept], constant=folded.constant[:kept])
+            )
             point = Point(
                 name if kept == model.config.L else f"{name}, {kept} of {model.config.L} scales",
                 "scales" if kept < model.config.L else "width",
@@ -102,6 +105,12 @@ def curve(widths: dict[int, Detector], dataset: Dataset) -> Iterator[Point]:
             )
             show(point)
             yield point
+
+
+def multiplications(folded: Folded) -> int:
+    """Multiplications per window: the entry once, then blocks and head at every scale."""
+    entry = folded.W_1z.size + (0 if folded.W_z is None else folded.W_z.size)
+    return entry + folded.L * (folded.W.size + folded.head.size)
 
 
 def looks(

@@ -25,6 +25,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Timer
 from typing import Any, Literal, Self
 
@@ -37,8 +38,8 @@ from stepvad.config import Config, Engine
 from stepvad.detector import Detector
 from stepvad.errors import Progress, Report, StepvadError, silent
 from stepvad.evaluation.walkers import make_clips
-from stepvad.files import replacing, temporary_directory
-from stepvad.model.engines import Folded, available, import_onnxruntime, import_openvino
+from stepvad.files import replacing
+from stepvad.model.engines import ENGINES, Folded, import_onnxruntime, import_openvino, usable
 from stepvad.model.scoring import View, anomaly_score, standardise_energies
 from stepvad.report import plots
 from stepvad.windows.body import standardise
@@ -261,8 +262,8 @@ def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[
         return
     config = replace(Config.short(), width=Config().width, max_steps=200)
     clips = (clip for clip, _ in make_clips(20, seed=0))
-    with temporary_directory() as directory:
-        path = directory / "model.safetensors"
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "model.safetensors")
         Detector.fit(clips, config, report=report).save(path)
         yield path
 
@@ -322,7 +323,7 @@ def subjects() -> Iterator[TimedSubject]:
     """Yield all subjects available on this machine, the naive one first."""
     if find_spec("torch"):
         yield TimedSubject("naive", "numpy")
-    here = available()
+    here = [engine for engine in ENGINES if usable(engine)]
     yield from (TimedSubject("engine", engine) for engine in here)
     yield from (TimedSubject("bare", engine) for engine in here)
 
@@ -363,13 +364,13 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
         case "numpy":
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
         case "onnxruntime":
-            from stepvad.model.engines import onnxruntime_run
+            from stepvad.model.engines import onnxruntime_graph
 
-            run = onnxruntime_run(products_model(folded), threads)
+            run = onnxruntime_graph(products_model(folded), threads)
         case "openvino" | "openvino-bfloat16" as engine:
-            from stepvad.model.engines import openvino_run
+            from stepvad.model.engines import openvino_graph
 
-            run = openvino_run(
+            run = openvino_graph(
                 products_model(folded), threads, bfloat16=engine == "openvino-bfloat16"
             )
     return lambda: _discard(run([rows]))
@@ -392,7 +393,7 @@ def _numpy_products(W: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
         rows = rows @ W_i.T
 
 
-def _discard(_: NDArray[np.float32]) -> None:
+def _discard(_: object) -> None:
     """Discard a result."""
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import skeletons, windows
+from stepvad import skeletons
 from stepvad.cli.terminal import print_table
 from stepvad.config import Config
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Clip, Track
+from stepvad.windows import runs
 from stepvad.windows.views import ViewSettings
 
 CONFIDENCE_BINS = 10
@@ -82,7 +83,7 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
     lengths = [len(track) for track in tracks] or [0]
     config = Config(T=window, K=1)
     ends = [
-        windows.cut(c, [ViewSettings(config)], skeletons.modelled(c.skeleton))[0].frame
+        runs.cut(c, [ViewSettings(config)], skeletons.modelled(c.skeleton))[0].frame
         for c, _ in seen
     ]
     now, later = _neighbours(tracks)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import executors
-from stepvad.cli.terminal import print_table, progress_bars, say, strict_json, write_table
+from stepvad.cli.terminal import json_text, print_table, progress_bars, say, write_table
 from stepvad.config import Compute, Config, Method, ViewKind
 from stepvad.detector import Detector, rank_scores
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
@@ -98,7 +98,7 @@ def _show(tables: Sequence[ViewTable], output: Path) -> None:
         _print_classes(table)
     facts = {table.data: asdict(table) for table in tables}
     with replacing(output / "views.json") as file:
-        file.write_text(json.dumps(strict_json(facts), indent=2) + "\n", "utf-8")
+        file.write_text(json_text(facts) + "\n", "utf-8")
     say(f"written: {output / 'views'}.md, .csv and .json")
 
 

@@ -6,6 +6,7 @@ It imports fast: others start from it.
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -151,3 +152,9 @@ def unreadable(path: Path) -> Iterator[None]:
         assert path.is_socket(), "the file was overwritten, deleted or set aside"
     finally:
         away.replace(path)
+
+
+def raise_file_limit() -> None:
+    """Let this process open many files, as the service of a site may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepvad.archive.scorefile import ClipWindows, InputFacts, ScoreFacts
-from stepvad.archive.scoring import Manifest, ShardEntry
+from stepvad.archive.scoring import Manifest
 from stepvad.codec import (
     VERSIONS,
     NewerVersionError,
@@ -30,7 +30,6 @@ from stepvad.codec import (
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.calibration import CalibrationFile
 from stepvad.events.camera import CameraEventsState, Peak
-from stepvad.events.marks import FoundEvent
 from stepvad.events.record import MarkMessage, Record, message
 from stepvad.events.rules import Event, EventDetectorState, Rules
 from stepvad.events.threshold import Marked, Threshold
@@ -39,7 +38,6 @@ from stepvad.site.marks import MarksFile
 from stepvad.site.notify.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.video.extract import PartSettings
-from stepvad.web.identity import Session, SessionsFile
 from tests.site.records import explanation, record
 
 EVENT = Event(first_s=1.0, last_s=2.5, tracks=(3, 4), peak=4.5, peak_s=2.0, peak_track=4)
@@ -92,17 +90,6 @@ CALIBRATED = CalibrationFile(
     statistics=("people",),
     rates={"yard": (25.0,)},
 )
-FOUND = FoundEvent(
-    id="a-4-10",
-    clip="a",
-    camera=None,
-    model="m.safetensors",
-    poses=("a", "b"),
-    fps=10.0,
-    threshold=2.0,
-    model_sha256="0f",
-    **asdict(EVENT),
-)
 VALUES: list[Any] = [
     record(why="left knee bends further").ended("calm", 1010.0),
     message("update", record(), record(box=None, camera_fps=12.5)),
@@ -111,7 +98,6 @@ VALUES: list[Any] = [
     MarkMessage("e1", "normal"),
     NotificationPlan((TrackedEvent("e1", None), TrackedEvent("e2", 5.0, 1)), (1.0, 2.5)),
     MarksFile({"e1": Marked(camera="yard", peak=4.5)}),
-    SessionsFile({"0a": Session("lena", "s1", 10.0)}),
     LEARNED,
     SCORED,
     Manifest(
@@ -121,13 +107,11 @@ VALUES: list[Any] = [
         model="small.safetensors",
         views=[{}],
         state="done",
-        shards={"a.parquet": ShardEntry.from_facts(SCORED)},
         failed={"b.json": "cut off"},
     ),
     Task("post", requests=(PushRequest("https://push.example", {"TTL": "60"}, b"sealed"),)),
     Answer(ok=True, words="sent", status=201),
     CALIBRATED,
-    FOUND,
     PartSettings({"pose": "a", "min_confidence": 0.25}),
 ]
 """One of each type, with something in every field that holds others."""
@@ -272,7 +256,7 @@ def test_a_newer_version_is_told_from_damage_wherever_it_is_stated(value: Any) -
     ("change", "words"),
     [
         ({"score": "high"}, "expected a number as score, got 'high'"),
-        ({"score": math.nan}, "expected finite numbers, got NaN"),
+        ({"score": math.nan}, "expected a finite number as score, got nan"),
         ({"track_id": 2**63}, f"expected a whole number <= {2**63 - 1} as track_id, got {2**63}"),
         ({"severity": "panic"}, "expected alert or detection as severity, got 'panic'"),
         ({"box": [1.0, 2.0]}, "expected a list of length 4 as box, got list"),

@@ -86,7 +86,8 @@ def test_the_image_is_small_and_has_no_root() -> None:
     assert "USER 10001:10001" in last
     assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
     assert "ARG EXTRAS=live,web,video,notify,train" in lines
-    makers = "--find-links https://download.pytorch.org/whl/cpu/torch/"
+    assert "ARG TORCH_WHEELS=https://download.pytorch.org/whl/cpu/torch/" in lines
+    makers = '--find-links "${TORCH_WHEELS}"'
     locks = "--constraints requirements.lock --constraints torch.lock"
     assert any(f'{makers} {locks} ".[${{EXTRAS}}]"' in line for line in lines)
     for name in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):

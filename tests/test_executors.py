@@ -28,6 +28,7 @@ from stepvad.evaluation.protocol import FrameView
 from stepvad.evaluation.runs import SweepPlace, sweep
 from stepvad.evaluation.walkers import write_dataset
 from stepvad.executors import Executor
+from tests.local_ray import local_ray
 from tests.pages import ROOT
 from tests.processes import LIMIT_S, answer, wait_for, wait_until_nobody_is_left
 
@@ -48,18 +49,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Any]:
     """A real cluster of two worker processes on this machine."""
-    import ray
-
-    for left in (2, 1, 0):  # Ray gives its processes 30 s to start, whatever else runs here
-        try:
-            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-            break
-        except Exception:
-            ray.shutdown()
-            if not left:
-                raise
-    yield ray
-    ray.shutdown()
+    with local_ray(2) as ray:
+        yield ray
 
 
 def threads_and_double(number: int) -> tuple[int, int, str]:
@@ -214,8 +205,8 @@ def test_a_cluster_that_a_sweep_started_ends_with_it(
         "sys.argv = ['stepvad', 'compare', *sys.argv[1:]]; main()"
     )
     words = [people, tmp_path / "r", "--methods", "step", "--seeds", "3"]
-    (tmp_path / "ray.toml").write_text('K = 12\nexecutor = "ray"\n')
-    words += ["--settings", tmp_path / "ray.toml", "--width", "16"]
+    (tmp_path / "small.toml").write_text("K = 12\n")
+    words += ["--executor", "ray", "--settings", tmp_path / "small.toml", "--width", "16"]
     words += ["--max-steps", "200", "--jobs", "2"]
     mark = f"STEPVAD_TEST_MARK={tmp_path}"
     process = subprocess.Popen(

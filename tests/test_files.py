@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import signal
 import stat
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +16,12 @@ import pytest
 from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import (
-    LEFTOVER_S,
     MOST_DAMAGED,
     PUBLIC,
     is_unread,
     read_state,
     remove_leftovers,
     replacing,
-    temporary_directory,
 )
 from tests.processes import REASON, unreadable
 
@@ -106,24 +100,6 @@ def test_trouble_with_writing_is_told_as_such(tmp_path: Path) -> None:
         pass
 
 
-def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with replacing(path) as temporary:
-        temporary.write_text("half")
-        left = tmp_path / "left"
-        os.link(temporary, left)
-    left.rename(temporary)  # as if it had been killed
-    with replacing(path) as another:
-        assert another != temporary
-        another.write_text("young ones may be in use")
-    assert temporary.exists()
-    old = time.time() - LEFTOVER_S - 60
-    os.utime(temporary, (old, old))
-    with replacing(path) as another:
-        another.write_text("whole")
-    assert [*tmp_path.iterdir()] == [path]
-
-
 def test_writers_of_one_place_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with replacing(path) as one, replacing(path) as other:
@@ -180,90 +156,22 @@ def test_a_writer_that_is_done_leaves_the_file_of_the_next(
     assert temporary.read_text() == "of the next writer"
 
 
-HOLDER = """
-import sys, time
-from pathlib import Path
-from stepvad.files import temporary_directory
-with temporary_directory(Path(sys.argv[1])) as directory:
-    (directory / "deep").mkdir()
-    (directory / "deep" / "poses").write_text("personal")
-    print(directory, flush=True)
-    time.sleep(60)
-"""
-
-
-def killed_in(parent: Path) -> Path:
-    """The directory of a process that was killed."""
-    command = [sys.executable, "-c", HOLDER, str(parent)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        directory = Path(process.stdout.readline().strip())
-        with temporary_directory(parent):
-            assert directory.exists(), "its process lives"
-        process.send_signal(signal.SIGKILL)
-    return directory
-
-
-def test_a_directory_is_for_its_owner_alone_and_goes_with_its_use(tmp_path: Path) -> None:
-    with temporary_directory(tmp_path) as directory:
-        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        (directory / "a").write_text("a")
-    with pytest.raises(KeyboardInterrupt), temporary_directory(tmp_path) as directory:
-        raise KeyboardInterrupt
-    assert not [*tmp_path.iterdir()]
-
-
-def test_directories_in_use_do_not_remove_one_another(tmp_path: Path) -> None:
-    with temporary_directory(tmp_path) as one, temporary_directory(tmp_path) as other:
-        assert one.is_dir()
-        assert other.is_dir()
-
-
-def test_the_next_one_removes_that_of_a_killed_process(tmp_path: Path) -> None:
-    left = killed_in(tmp_path)
-    assert (left / "deep" / "poses").read_text() == "personal"
-    with temporary_directory(tmp_path) as directory:
-        assert [*tmp_path.iterdir()] == [directory]
-
-
-def test_what_only_looks_like_one_stays(tmp_path: Path) -> None:
-    mine, link, file = (tmp_path / f".stepvad-{end}" for end in ("mine", "0a" * 8, "1b" * 8))
-    mine.mkdir()
+def test_what_killed_writers_left_goes_when_it_is_old_and_others_stay(tmp_path: Path) -> None:
+    old, recent, mine = (tmp_path / name for name in (".stepvad-a1", ".stepvad-b2", "mine"))
+    for directory in (old, recent, mine):
+        directory.mkdir()
+        (directory / "poses").write_text("personal")
+    link = tmp_path / ".stepvad-c3"
     link.symlink_to(mine)
-    file.write_text("a file")
+    for name in (f".{'0a' * 8}.tmp", f".{'0a' * 8}.tmp-wal"):
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (0, 0))
+    os.utime(old, (0, 0))
+    os.utime(mine, (0, 0))
+    os.utime(link, (0, 0), follow_symlinks=False)
     remove_leftovers(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([mine, link, file])
-
-
-def test_one_that_another_process_removes_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[Path] = []
-    lock = fcntl.flock
-
-    def remove_first(descriptor: int, how: int) -> None:
-        if not taken:
-            (directory,) = tmp_path.iterdir()
-            taken.append(directory)
-            directory.rmdir()
-        lock(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", remove_first)
-    with temporary_directory(tmp_path) as directory:
-        assert directory.exists()
-        assert directory not in taken
-
-
-def test_on_a_file_system_without_locks_nothing_is_taken_for_abandoned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(descriptor: int, how: int) -> None:
-        raise OSError(os.strerror(95))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with temporary_directory(tmp_path) as one, temporary_directory(tmp_path):
-        assert one.exists()
-    assert not [*tmp_path.iterdir()]
+    assert sorted(tmp_path.iterdir()) == sorted([recent, link, mine])
+    assert (mine / "poses").exists()
 
 
 @dataclass(frozen=True)

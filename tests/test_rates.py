@@ -18,20 +18,15 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.events.calibration import ScoredFootage, read_calibration
-from stepvad.events.camera import CameraProfile
 from stepvad.events.marks import Marks, recalibrate
-from stepvad.events.rules import Rules
 from stepvad.explain import explain
 from stepvad.explain.event import explain_peak
-from stepvad.fleet.settings import ModelSettings
-from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site import demo
 from stepvad.site.checking import check
 from stepvad.site.models import Models
-from stepvad.site.pipeline import build_pipeline
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import Store
@@ -80,24 +75,6 @@ def test_an_archive_of_another_rate_has_the_scores_of_its_clips(
     assert clip.fps == 25.0
     assert expected.T == 14  # 13 steps of 40 ms are longer than 5 of 100 ms
     assert pq.read_table(file)["A"].to_numpy().tobytes() == expected.A.tobytes()
-
-
-def test_cameras_of_one_model_share_an_assembler_only_at_one_rate(slow_model: Detector) -> None:
-    rules = Rules(threshold=3.0)
-
-    def camera(name: str, rate: float) -> CameraProfile:
-        return CameraProfile(
-            camera=name, detector=slow_model, rules=rules, rate=rate,
-            model_id="slow", model_sha256="0", zones={},
-        )  # fmt: skip
-
-    scorer = BatchScorer()
-    one, other, fast = (
-        scorer._assembler(camera(name, rate)) for name, rate in (("a", 5), ("b", 5), ("c", 25))
-    )
-    assert one is other
-    assert one is not fast
-    assert (one._length, fast._length) == (4, 14)
 
 
 def test_explanations_of_another_rate_add_up(slow_model: Detector, walkers: list[Clip]) -> None:
@@ -262,17 +239,11 @@ def test_who_applies_a_calibration_of_another_rate_says_so(
     assert "warning: the model was fitted at 25 frames per second" in archived.err
 
 
-def test_a_site_and_a_worker_log_a_calibration_of_another_rate(
+def test_a_site_logs_a_calibration_of_another_rate(
     site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = FleetModels.load([ModelSettings(model=tmp_path / "m.safetensors")])
-    models.profile("s1/door", 25.0)
-    assert "calibrated" not in caplog.text
-    models.profile("s1/door", 5.0)
-    assert f"camera s1/door: {OTHER_RATE}" in caplog.text
-    caplog.clear()
     with closing(Store(tmp_path / "events.db")) as store:
-        build_pipeline(load(site), Models(), LiveStatus(), store)
+        Pipeline(load(site), Models(), LiveStatus(), store)
     assert f"camera door: {OTHER_RATE}" in caplog.text
 
 

@@ -155,7 +155,7 @@ def versions() -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
-APART = ("ray", "train", "hub", "sklearn")
+APART = ("ray", "train", "sklearn")
 """Extras that `scripts/versions` leaves out; the page on versions says what was tried of them."""
 
 

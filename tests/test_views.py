@@ -20,11 +20,10 @@ from stepvad.evaluation.walkers import make_clips
 from stepvad.events.drift import score_with_stats
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
-from stepvad.model.modelfile import read_tensors, write_tensors
+from stepvad.model.modelfile import read_with_digest, write_tensors
 from stepvad.model.scoring import Surprise, SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
-from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut
 from tests.conftest import Command
 
@@ -81,7 +80,7 @@ def test_a_new_place_counts_no_more_than_its_cap(several: Detector, footage: lis
     np.testing.assert_allclose(E, NEW_PLACE, rtol=1e-6)
 
 
-def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
+def test_a_stream_and_an_archive_score_as_the_clip(
     several: Detector, footage: list[Clip], tmp_path: Path
 ) -> None:
     clip = footage[1]
@@ -91,23 +90,13 @@ def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
     order = np.lexsort((expected.frame, expected.track_id))
     stream = Stream(detector, fps=25.0)
     online = [update_all([(stream, *frame)])[0] for frame in clip.by_frame()]
-    assembler = WindowAssembler(detector.view_settings, detector.skeleton, 25.0)
-    batched = []
-    for frame, poses in clip.by_frame():
-        keypoints = np.array([pose.keypoints for pose in poses]).reshape(-1, 17, 2)
-        confidence = np.array([pose.confidence for pose in poses]).reshape(-1, 17)
-        tracks = np.array([pose.track_id for pose in poses], dtype=np.int64)
-        same = np.zeros(len(poses), dtype=np.int64)
-        pushed = assembler.push(same, same + frame, tracks, keypoints, confidence)
-        batched += [detector.score_windows(windows) for windows, _ in pushed]
-    for found in (online, batched):
-        track, frames, A = (
-            np.concatenate([getattr(part, name) for part in found])
-            for name in ("track_id", "frame", "A")
-        )
-        mine = np.lexsort((frames, track))
-        np.testing.assert_array_equal(frames[mine], expected.frame[order])
-        np.testing.assert_allclose(A[mine], expected.A[order], rtol=1e-4, atol=1e-4)
+    track, frames, A = (
+        np.concatenate([getattr(part, name) for part in online])
+        for name in ("track_id", "frame", "A")
+    )
+    mine = np.lexsort((frames, track))
+    np.testing.assert_array_equal(frames[mine], expected.frame[order])
+    np.testing.assert_allclose(A[mine], expected.A[order], rtol=1e-4, atol=1e-4)
     place = tmp_path / "poses" / "date=2026-05-01" / "camera=gate"
     place.mkdir(parents=True)
     write_clip(clip, place / "clip.parquet")
@@ -128,7 +117,7 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
     assert read.score(footage[0]).A.tobytes() == several.score(footage[0]).A.tobytes()
     read.save(tmp_path / "b.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-    tensors, meta = read_tensors(tmp_path / "a.safetensors")
+    tensors, meta, _ = read_with_digest(tmp_path / "a.safetensors")
     for name, broken, words in (
         ("view1.0.levels", tensors["view1.0.levels"][::-1], "must rise"),
         ("view1.ages", tensors["view1.ages"] + 20, "at most"),

@@ -35,41 +35,27 @@ if TYPE_CHECKING:
 
 __version__: str
 
-_HOME = {
-    "Checkpoint": "config",
-    "Clip": "poses",
-    "Compute": "config",
-    "Config": "config",
-    "ConfigError": "errors",
-    "DataError": "errors",
-    "Detector": "detector",
-    "Event": "events.rules",
-    "Explanation": "explain",
-    "MissingExtraError": "errors",
-    "ModelFileError": "errors",
-    "Pose": "poses",
-    "Reference": "config",
-    "Rules": "events.rules",
-    "Scores": "model.scoring",
-    "Skeleton": "skeletons",
-    "StepvadError": "errors",
-    "Stream": "stream",
-    "Threshold": "events.threshold",
-    "Track": "poses",
-    "Tracker": "tracker",
-    "WindowScores": "model.scoring",
-    "Windows": "windows",
-    "calibrate": "events.calibration",
-    "clips_from_table": "formats.tables",
-    "clips_to_table": "formats.tables",
-    "find_events": "events.rules",
-    "read_clip": "formats",
-    "read_clips": "formats",
-    "scores_from_table": "formats.tables",
-    "scores_to_table": "formats.tables",
-    "update_all": "stream",
-    "write_clip": "formats",
-    "write_clips": "formats",
+_NAMES = {
+    "config": ("Checkpoint", "Compute", "Config", "Reference"),
+    "detector": ("Detector",),
+    "errors": ("ConfigError", "DataError", "MissingExtraError", "ModelFileError", "StepvadError"),
+    "events.calibration": ("calibrate",),
+    "events.rules": ("Event", "Rules", "find_events"),
+    "events.threshold": ("Threshold",),
+    "explain": ("Explanation",),
+    "formats": ("read_clip", "read_clips", "write_clip", "write_clips"),
+    "formats.tables": (
+        "clips_from_table",
+        "clips_to_table",
+        "scores_from_table",
+        "scores_to_table",
+    ),
+    "model.scoring": ("Scores", "WindowScores"),
+    "poses": ("Clip", "Pose", "Track"),
+    "skeletons": ("Skeleton",),
+    "stream": ("Stream", "update_all"),
+    "tracker": ("Tracker",),
+    "windows.views": ("Windows",),
 }
 
 __all__ = [
@@ -118,9 +104,10 @@ if not TYPE_CHECKING:  # type checkers see only the imports above
             from importlib.metadata import version
 
             return version("stepvad")
-        if name not in _HOME:
+        home = next((module for module, names in _NAMES.items() if name in names), None)
+        if home is None:
             raise AttributeError(f"module 'stepvad' has no attribute {name!r}")
-        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
+        value = getattr(import_module(f"stepvad.{home}"), name)
         globals()[name] = value
         return value
 

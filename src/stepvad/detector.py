@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +40,6 @@ NEW_PLACE = -math.log(0.01)
 """Largest -log p of a place: one that nobody was at is as new as any other."""
 RATED_WINDOWS = 8192
 """Number of training windows behind the statistics of a detector that is rated."""
-
-
-@runtime_checkable
-class Digested(Protocol):
-    """A rating that can tell which clips it uses."""
-
-    @property
-    def digest(self) -> str:
-        """Of the clips and their labels."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +141,7 @@ class Detector:
         fit = _Fit.start(clips, projection_clips, ViewSettings(configs[0], noise), compute, report)
         return fit.train(
             validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
-            rated_by=keep_best.digest if isinstance(keep_best, Digested) else "",
+            rated_by=getattr(keep_best, "digest", ""),
             checkpoint=checkpoint,
         )
 
@@ -161,10 +151,8 @@ class Detector:
     ) -> Detector:
         """Read a detector from a model file.
 
-        `hf://OWNER/NAME/FILE.safetensors` is a file on the Hugging Face Hub (extra `hub`); add
-        `@REVISION` to the name to stay with one. `runtime` selects the engine: `auto` gives the
-        same scores on every machine, `fastest` uses bfloat16 where the processor multiplies it.
-        `threads` limits the threads per call.
+        `runtime` selects the engine: `auto` gives the same scores on every machine, `fastest` uses
+        bfloat16 where the processor multiplies it. `threads` limits the threads per call.
         """
         return cls(*modelfile.read(Path(path), runtime, threads))
 
@@ -180,9 +168,9 @@ class Detector:
     def export(self, path: Path | str) -> Parity:
         """Write the detector as one graph for programs without stepvad, and say how exact it is.
 
-        `.onnx` for ONNX Runtime and all that reads ONNX, `.xml` for OpenVINO (extra `openvino`).
-        Windows in pixels and their mean confidence go in, scores come out. The file is tried on
-        synthetic windows first, and not written if its scores deviate.
+        Windows in pixels and their mean confidence go in, scores come out, in ONNX Runtime and all
+        that reads `.onnx`. The file is tried on synthetic windows first, and not written if its
+        scores deviate.
         """
         from stepvad.model.export import export
 
@@ -353,8 +341,11 @@ class _Fit:
         return self._detector(weights, epochs, self.windows.batches("energies", self.report))
 
     def rated(self, weights: Weights, epochs: int) -> Detector:
-        """The detector to rate after an epoch, with statistics of a sample."""
-        return self._detector(weights, epochs, self._sample(RATED_WINDOWS))
+        """The detector to rate after an epoch, with statistics of a sample, evenly spaced."""
+        n = len(self.windows.footage)
+        rows = np.linspace(0, n, min(n, RATED_WINDOWS), endpoint=False).astype(np.int64)
+        parts = (rows[first : first + BATCH] for first in range(0, len(rows), BATCH))
+        return self._detector(weights, epochs, (self.windows.batch(part)[0] for part in parts))
 
     def _detector(
         self, weights: Weights, epochs: int, projected: Iterable[NDArray[np.float32]]
@@ -375,10 +366,3 @@ class _Fit:
         model = Model(space, weights, moments.mean, E_var, measured.noise, measured.pace)
         view = View(self.config, model, runtime=self.compute.runtime)
         return Detector((view,), footage.skeleton, footage.origin(epochs))
-
-    def _sample(self, windows: int) -> Iterator[NDArray[np.float32]]:
-        """Yield π(x) of at most this many training windows, evenly spaced."""
-        n = len(self.windows.footage)
-        rows = np.linspace(0, n, min(n, windows), endpoint=False).astype(np.int64)
-        for first in range(0, len(rows), BATCH):
-            yield self.windows.batch(rows[first : first + BATCH])[0]

@@ -20,6 +20,8 @@ from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 Executor = Literal["processes", "ray"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+RETRIES = 2
+"""Retries by Ray of a task whose worker or node died: tasks write all of their output or none."""
 END_S = 3.0
 """Time for a worker to unwind its task, which removes its temporary files, before it is killed."""
 ENDS = (signal.SIGINT, signal.SIGTERM)
@@ -48,7 +50,8 @@ def run(
 
     Results are yielded as they complete. The first error or Ctrl-C ends all tasks: those under way
     are interrupted, and a process that does not stop within `END_S` is killed. A worker that the
-    system kills, or that runs out of memory, ends the run with a `StepvadError`.
+    system kills, or that runs out of memory, ends the run with a `StepvadError`; Ray tries its task
+    up to `RETRIES` times more.
     """
     check_choice(executor, jobs)
     if not tasks:
@@ -156,7 +159,7 @@ def _on_ray(
     variables = {"OMP_NUM_THREADS": str(threads)}
     with _cluster(ray, jobs):
         remote = ray.remote(work).options(
-            num_cpus=1, max_retries=0, runtime_env={"env_vars": variables}
+            num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": variables}
         )
         waiting = iter(tasks)
         running = [remote.remote(task) for task in islice(waiting, jobs)]
@@ -167,7 +170,11 @@ def _on_ray(
                 yield ray.get(ready)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        except (
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.NodeDiedError,
+            ray.exceptions.OutOfMemoryError,
+        ) as error:
             raise BrokenExecutor from error
         finally:
             for under_way in running:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
 import logging
 import math
 import os
@@ -39,6 +37,8 @@ PUBLIC = 0o666
 """Mode of a file that holds no personal data and that other users may need."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Error numbers that only writing raises."""
+TEMPORARY = ".stepvad-"
+"""Prefix of temporary directories, for `remove_leftovers`."""
 SQLITE_ENDS = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps next to a database."""
 
@@ -53,15 +53,10 @@ def replacing(
     `mode`, reduced by the umask; an existing one keeps its own. Failures to write are raised as
     `error`; other errors inside the context, such as failures to read, propagate unchanged.
     """
-    temporary, other = _names(path)
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         with _written(path, error):
-            try:
-                _make(temporary, mode)
-            except FileExistsError:  # of another writer: ours gets its name before anything else
-                first, temporary = temporary, other
-                _remove_old(first)
-                _make(temporary, mode)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         try:
             yield temporary
         except OSError as reason:
@@ -69,7 +64,8 @@ def replacing(
                 raise
             raise _unwritable(path, error, reason) from reason
         with _written(path, error):
-            _sync(temporary)
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
             with suppress(FileNotFoundError):
                 temporary.chmod(stat.S_IMODE(path.stat().st_mode))
             temporary.replace(path)
@@ -86,38 +82,26 @@ def check_writable(directory: Path, error: type[StepvadError] = StepvadError) ->
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of killed writers from a directory; recent ones may be in use.
-
-    Temporary directories whose process is gone are removed at any age.
-    """
+    """Remove temporary files and directories of killed writers; recent ones may be in use."""
     for end in ("", *SQLITE_ENDS):
         for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp" + end):
             _remove_old(file)
-    remove_abandoned(directory)
+    for left in directory.glob(f"{TEMPORARY}*"):
+        if _is_old(left):
+            shutil.rmtree(left, ignore_errors=True)
 
 
-def _names(path: Path) -> tuple[Path, Path]:
-    """The usual name of the temporary file, in the directory of `path`, and an unused one.
-
-    Writers of the same path try the same name first, so the next one finds what a killed one left.
-    """
-    mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
-    return path.parent / f".{mark}.tmp", path.parent / f".{secrets.token_hex(8)}.tmp"
-
-
-def _make(temporary: Path, mode: int) -> None:
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+def _is_old(path: Path) -> bool:
+    """Tell if a temporary file or directory counts as abandoned."""
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime > LEFTOVER_S
+    return False
 
 
 def _remove_old(file: Path) -> None:
-    with suppress(OSError):
-        if time.time() - file.stat().st_mtime > LEFTOVER_S:
+    if _is_old(file):
+        with suppress(OSError):
             file.unlink()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
 
 
 @contextmanager
@@ -130,14 +114,11 @@ def _written(path: Path, error: type[StepvadError]) -> Iterator[None]:
 
 def _is_about(reason: OSError, temporary: Path) -> bool:
     """True if an error comes from writing the temporary file, not from reading another."""
-    names = {os.fsdecode(name) for name in (reason.filename, reason.filename2) if _is_path(name)}
+    given = (reason.filename, reason.filename2)
+    names = {os.fsdecode(name) for name in given if isinstance(name, str | bytes | os.PathLike)}
     if names:
         return not names.isdisjoint({str(temporary), str(temporary.parent)})
     return reason.errno in NO_ROOM or str(temporary) in str(reason)
-
-
-def _is_path(name: object) -> bool:
-    return isinstance(name, str | bytes | os.PathLike)
 
 
 def _unwritable(path: Path, error: type[StepvadError], reason: OSError) -> StepvadError:
@@ -145,61 +126,6 @@ def _unwritable(path: Path, error: type[StepvadError], reason: OSError) -> Stepv
         f"{path}: expected a place that can be written, got: {os_reason(reason)}",
         hint="check that the directory exists, its permissions and the free space",
     )
-
-
-TEMPORARY_PREFIX = ".stepvad-"
-TEMPORARY_PATTERN = TEMPORARY_PREFIX + "[0-9a-f]" * 16
-
-
-@contextmanager
-def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new directory that only its owner can read, and remove it on exit.
-
-    Its process holds a lock on it. Those in the same `parent`, by default the system's directory
-    for temporary files, whose lock is free belong to killed processes and are removed first.
-    """
-    parent = Path(tempfile.gettempdir()) if parent is None else parent
-    remove_abandoned(parent)
-    directory, lock = _make_directory(parent)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        os.close(lock)
-
-
-def remove_abandoned(parent: Path) -> None:
-    """Remove the temporary directories of killed processes.
-
-    Those of other users stay, and those on a file system without locks.
-    """
-    for directory in parent.glob(TEMPORARY_PATTERN):
-        with suppress(OSError):
-            descriptor = _open(directory)
-            try:
-                if os.fstat(descriptor).st_uid == os.getuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if in use
-                    shutil.rmtree(directory, ignore_errors=True)
-            finally:
-                os.close(descriptor)
-
-
-def _make_directory(parent: Path) -> tuple[Path, int]:
-    """A new directory and the descriptor that locks it."""
-    while True:
-        directory = parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-        directory.mkdir(mode=0o700)
-        with suppress(FileNotFoundError):  # removed by another process before it was locked
-            descriptor = _open(directory)
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if directory.exists():
-                return directory, descriptor
-            os.close(descriptor)
-
-
-def _open(directory: Path) -> int:
-    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 AT_ONCE = 1 << 20

@@ -87,14 +87,6 @@ class LastPoses:
     corners: Float32s
     diagonals: Float32s
 
-    def __post_init__(self) -> None:
-        """Check shapes and numbers."""
-        n = len(self.diagonals)
-        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
-            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
-        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
-            raise DataError("last poses: expected finite corners and positive diagonals")
-
     def __len__(self) -> int:
         """Number of people."""
         return len(self.diagonals)

@@ -46,91 +46,6 @@ class Skeleton:
         return len(self.joints)
 
 
-COCO17 = Skeleton(
-    "coco17",
-    (
-        "nose",
-        "left_eye",
-        "right_eye",
-        "left_ear",
-        "right_ear",
-        "left_shoulder",
-        "right_shoulder",
-        "left_elbow",
-        "right_elbow",
-        "left_wrist",
-        "right_wrist",
-        "left_hip",
-        "right_hip",
-        "left_knee",
-        "right_knee",
-        "left_ankle",
-        "right_ankle",
-    ),
-    (
-        (0, 1),
-        (0, 2),
-        (1, 3),
-        (2, 4),
-        (5, 6),
-        (5, 7),
-        (7, 9),
-        (6, 8),
-        (8, 10),
-        (5, 11),
-        (6, 12),
-        (11, 12),
-        (11, 13),
-        (13, 15),
-        (12, 14),
-        (14, 16),
-    ),
-)
-
-STEP18 = Skeleton(
-    "step18",
-    (
-        "nose",
-        "neck",
-        "right_shoulder",
-        "right_elbow",
-        "right_wrist",
-        "left_shoulder",
-        "left_elbow",
-        "left_wrist",
-        "right_hip",
-        "right_knee",
-        "right_ankle",
-        "left_hip",
-        "left_knee",
-        "left_ankle",
-        "right_eye",
-        "left_eye",
-        "right_ear",
-        "left_ear",
-    ),
-    (
-        (0, 1),
-        (1, 2),
-        (2, 3),
-        (3, 4),
-        (1, 5),
-        (5, 6),
-        (6, 7),
-        (1, 8),
-        (8, 9),
-        (9, 10),
-        (1, 11),
-        (11, 12),
-        (12, 13),
-        (0, 14),
-        (14, 16),
-        (0, 15),
-        (15, 17),
-    ),
-)
-
-
 def _named(name: str, joints: str, bones: str) -> Skeleton:
     """A skeleton from names of joints and bones; `*_knee-*_ankle` is a bone on both sides."""
     names = tuple(joints.split())
@@ -143,6 +58,28 @@ _FACE = "nose-*_eye *_eye-*_ear"
 _LIMBS = "*_shoulder-*_elbow *_elbow-*_wrist *_hip-*_knee *_knee-*_ankle"
 _FEET = "*_ankle-*_heel *_ankle-*_big_toe *_big_toe-*_small_toe"
 _TRUNK = "left_shoulder-right_shoulder *_shoulder-*_hip left_hip-right_hip"
+
+COCO17 = _named(
+    "coco17",
+    "nose left_eye right_eye left_ear right_ear left_shoulder right_shoulder left_elbow "
+    "right_elbow left_wrist right_wrist left_hip right_hip left_knee right_knee left_ankle "
+    "right_ankle",
+    f"{_FACE} left_shoulder-right_shoulder left_shoulder-left_elbow left_elbow-left_wrist "
+    "right_shoulder-right_elbow right_elbow-right_wrist *_shoulder-*_hip left_hip-right_hip "
+    "left_hip-left_knee left_knee-left_ankle right_hip-right_knee right_knee-right_ankle",
+)
+
+STEP18 = _named(
+    "step18",
+    "nose neck right_shoulder right_elbow right_wrist left_shoulder left_elbow left_wrist "
+    "right_hip right_knee right_ankle left_hip left_knee left_ankle right_eye left_eye right_ear "
+    "left_ear",
+    "nose-neck neck-right_shoulder right_shoulder-right_elbow right_elbow-right_wrist "
+    "neck-left_shoulder left_shoulder-left_elbow left_elbow-left_wrist neck-right_hip "
+    "right_hip-right_knee right_knee-right_ankle neck-left_hip left_hip-left_knee "
+    "left_knee-left_ankle nose-right_eye right_eye-right_ear nose-left_eye left_eye-left_ear",
+)
+"""The paper's joints, with a neck."""
 
 HALPE26 = _named(
     "halpe26",
@@ -201,13 +138,6 @@ STEP18_OF_COCO17 = [
     COCO17.joints.index("nose" if joint == "neck" else joint) for joint in STEP18.joints
 ]
 """COCO-17 index of each of the paper's joints; the neck, which COCO lacks, is a placeholder."""
-
-BOX = Skeleton(
-    "box",
-    ("top_left", "top_right", "bottom_right", "bottom_left"),
-    ((0, 1), (1, 2), (2, 3), (3, 0)),
-)
-"""A person's bounding box, by corners and sides. Other four-joint skeletons are not boxes."""
 
 BUILT_IN = {
     skeleton.name: skeleton

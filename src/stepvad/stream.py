@@ -85,17 +85,12 @@ class Stream:
         ids = np.array([pose.track_id for pose in distinct], dtype=np.int64)
         # the assembler counts for all of time: repairs of this frame are the difference
         filled, jumps = self._tracks.filled_poses, self._tracks.jumps
-        # track ids may have 64 bits, so they are the keys themselves
-        parts = self._tracks.complete(
-            ids, np.zeros_like(ids), np.full_like(ids, frame), ids, keypoints, confidence
-        )
-        found, rows = zip(*parts, strict=True)
+        found = self._tracks.push(frame, ids, keypoints, confidence)
         filled, jumps = self._tracks.filled_poses - filled, self._tracks.jumps - jumps
         self.counts += mended
         if filled or jumps:
             self.counts += Repairs(filled_poses=filled, jumps=jumps)
-        # windows in the order of the poses that completed them
-        return CompletedWindows.joined(found).part(np.argsort(np.concatenate(rows), kind="stable"))
+        return found
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:
         poses = list(poses)
@@ -143,7 +138,12 @@ def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
             hint="score the cameras of each detector together",
         )
     # each camera's windows, or its error; then one call scores the windows of all
-    found = [_collected(stream, frame, poses) for stream, frame, poses in updates]
+    found: list[CompletedWindows | Exception] = []
+    for stream, frame, poses in updates:
+        try:
+            found.append(stream._collect(frame, poses))
+        except Exception as error:
+            found.append(error)
     scored = iter(_scored(detector, [one for one in found if not isinstance(one, Exception)]))
     # scores go back to the streams in the order of the updates
     results: list[WindowScores | Exception] = []
@@ -162,13 +162,6 @@ ScoredWindows = tuple[WindowScores, int]
 """The scores of a frame's windows, and how many of them are flat."""
 
 
-def _collected(stream: Stream, frame: int, poses: Iterable[Pose]) -> CompletedWindows | Exception:
-    try:
-        return stream._collect(frame, poses)
-    except Exception as error:
-        return error
-
-
 def _scored(
     detector: Detector, found: Sequence[CompletedWindows]
 ) -> Sequence[ScoredWindows | Exception]:
@@ -176,16 +169,12 @@ def _scored(
     if not found:
         return []
     try:
-        return _scored_together(detector, found)
+        windows = Windows.completed(CompletedWindows.joined(found), detector.view_settings)
+        scores = detector.score_windows(windows)
     except Exception as error:
         if len(found) == 1:
             return [error]
         return [one for part in found for one in _scored(detector, [part])]
-
-
-def _scored_together(detector: Detector, found: Sequence[CompletedWindows]) -> list[ScoredWindows]:
-    windows = Windows.completed(CompletedWindows.joined(found), detector.view_settings)
-    scores = detector.score_windows(windows)
     parts, end = [], 0
     for of_stream in found:
         part = slice(end, end := end + len(of_stream.frame))

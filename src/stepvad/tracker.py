@@ -208,12 +208,11 @@ class FramePoses:
         ids: ArrayLike | None = None,
         boxes: ArrayLike | None = None,
         scores: ArrayLike | None = None,
-        skeleton: Skeleton | None = None,
     ) -> FramePoses:
         """Arrays, lists or tensors of one frame; joints at (0, 0) or NaN were not found.
 
         Without confidence all other joints count as seen, without boxes the extent of the joints
-        is taken, and without a skeleton the known one with as many joints.
+        is taken. The skeleton is the known one with as many joints.
         """
         # joints (N, V, 2), those that were not found at (0, 0) with confidence 0
         xy = _keypoints(keypoints)
@@ -240,7 +239,7 @@ class FramePoses:
             None if ids is None else _rows("ids", ids, (n,)),
             corners.astype(np.float32),
             rated.astype(np.float32),
-            skeleton or skeletons.of_size(joints),
+            skeletons.of_size(joints),
         )
 
     def __len__(self) -> int:
@@ -329,7 +328,6 @@ class Likeness:
     known: NDArray[np.bool_]
     """Persons with a track id, `(N,)`."""
     unseen_s: NDArray[np.float64]
-    lost: NDArray[np.bool_]
 
 
 def likeness(
@@ -344,7 +342,7 @@ def likeness(
     known = np.array([person.track_id is not None for person in persons], np.bool_)
     lost = unseen_s > max(LOST_S, 1.5 * dt)
     if 0 in shape:
-        return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s, lost)
+        return Likeness(np.zeros(shape), np.zeros(shape, np.bool_), known, unseen_s)
     # predicted boxes, (N, 4), beside the detected ones, (M, 4)
     boxes = np.array([person.motion.corners() for person in persons])
     spread = np.array([person.motion.spread for person in persons])[:, None]
@@ -368,7 +366,7 @@ def likeness(
         & (values > _least(values, spread, known, high) + np.where(high, 0, LOW_PENALTY))
         & (high[None] | (known & ~lost)[:, None])
     )
-    return Likeness(values, allowed, known, unseen_s, lost)
+    return Likeness(values, allowed, known, unseen_s)
 
 
 def twins(people: People) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy as np
 from stepvad.config import Compute, Config, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Progress, Report, silent
-from stepvad.evaluation.metrics import FrameScores, Interval, over_clips
+from stepvad.evaluation.metrics import FrameScores, Interval, resample
 from stepvad.events.calibration import RULES
 from stepvad.events.rules import Rules, without_muted
 from stepvad.events.threshold import Counted, NormalClip, levels_for, threshold_for
@@ -210,7 +210,7 @@ def _auroc(clips: Sequence[ClipResult]) -> Interval:
         abnormal=np.array([clip.is_abnormal for clip in clips], np.bool_),
         score=np.array([[clip.peak for clip in clips]], np.float32),
     )
-    return over_clips(frames)
+    return resample(frames).interval()
 
 
 def _found_at(clips: Sequence[ClipResult], share: float = FALSE_CLIPS) -> Counts:

@@ -1,1 +1,1 @@
-"""Simulated cameras, and a fleet that takes what they send."""
+"""Simulated footage and archives for studies."""

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from stepvad import executors
 from stepvad.config import Config
-from stepvad.evaluation.datasets import BOX_FILE, read_boxes
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.engines import fold, weight_shapes
 from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import Model, View
 from stepvad.poses import Clip, Track
-from stepvad.skeletons import BOX, COCO17, modelled
+from stepvad.skeletons import COCO17, modelled
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
 from stepvad.windows.views import ViewSettings
+from studies import unpack
 from studies.mocap.bodies import coco17
 
 Kind = Literal["boxes", "mocap"]
@@ -54,8 +54,7 @@ class Hour:
 def footage(kind: Kind, data: Path) -> list[NDArray[np.float32]]:
     """Tracks of the public data in pixels, `(n, V, 2)` each, at most a file long."""
     if kind == "boxes":
-        file = data / "ShanghaiTech-boxes" / BOX_FILE
-        clips = read_boxes(file, part="train")
+        clips = unpack.boxes(unpack.read(data / "ShanghaiTech-boxes" / "tracks.npz"), "train")
         tracks = [np.asarray(track.keypoints) for clip in clips for track in clip.tracks]
     else:
         tracks = [*_seen_from_the_side(data / "CMU-mocap" / "mocap_30fps_15j.npz")]
@@ -94,7 +93,7 @@ def write_hour(task: Hour) -> int:
             for at, track in enumerate(people)
         )
         windows += sum(max(len(track) - Config().T + 1, 0) for track in made)
-        skeleton = BOX if task.kind == "boxes" else COCO17
+        skeleton = unpack.BOX if task.kind == "boxes" else COCO17
         name = f"camera-{camera}-{date}-{number:03}"
         write_clip(Clip(name, FPS, FRAMES, made, skeleton), place / f"{name}.parquet")
     return windows

@@ -1,8 +1,13 @@
-"""Small archives and models, and what an archive looks like to the byte."""
+"""Small archives and models, commands on them, and what an archive looks like to the byte."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +20,7 @@ from stepvad.model.scoring import Model, View
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows.body import Repairs
+from tests.video.servers import SLOWER
 
 
 def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> Path:
@@ -54,3 +60,36 @@ def contents(root: Path) -> dict[str, bytes]:
         for path in found
         if not path.name.endswith(".tmp")
     }
+
+
+def start(
+    *words: object, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    """`stepvad archive` in a session of its own, which can be ended as a whole."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "stepvad", "archive", *map(str, words)],
+        env={**os.environ, **environment},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def start_scoring(
+    poses: object,
+    scores: object,
+    model: Path,
+    *words: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.Popen[str]:
+    """A run of `archive score`."""
+    given = ("-o", scores, "--model", model, "--energies", *words)
+    return start("score", poses, *given, environment=environment)
+
+
+def finish(run: subprocess.Popen[str], *, within_s: float = 120) -> str:
+    """Wait until a run has ended well; what it said."""
+    words, _ = run.communicate(timeout=within_s * SLOWER)
+    assert run.returncode == 0, words
+    return words

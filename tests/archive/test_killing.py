@@ -19,30 +19,17 @@ import pytest
 from stepvad.evaluation import walkers
 from stepvad.formats import write_clip
 from stepvad.poses import Clip, Track
-from tests.archive.archives import contents, write_archive, write_model
+from tests.archive.archives import (
+    contents,
+    finish,
+    start_scoring,
+    write_archive,
+    write_model,
+)
 from tests.video.servers import SLOWER
 
-PROGRAM = "import sys; from stepvad.cli import main; sys.argv[0] = 'stepvad'; main()"
 
-
-def start(poses: Path, scores: Path, model: Path, *words: str) -> subprocess.Popen[bytes]:
-    """A run in a session of its own, which can be ended as a whole."""
-    command = [sys.executable, "-c", PROGRAM, "archive", "score", poses, "-o", scores]
-    command += ["--model", model, "--energies", *words]
-    return subprocess.Popen(
-        [*map(str, command)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
-def finish(run: subprocess.Popen[bytes]) -> None:
-    _, errors = run.communicate(timeout=60 * SLOWER)
-    assert run.returncode == 0, errors.decode()
-
-
-def end(run: subprocess.Popen[bytes], by: signal.Signals, *, all_at_once: bool) -> None:
+def end(run: subprocess.Popen[str], by: signal.Signals, *, all_at_once: bool) -> None:
     """End a run and, if it does not do so itself, its processes."""
     if all_at_once:
         os.killpg(run.pid, by)
@@ -70,7 +57,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
     clips = [clip for clip, _ in walkers.make_clips(12, seed=6, seconds=10.0)]
     poses = write_archive(root / "poses", clips)
     model = write_model(root / "model.safetensors", width=1024)
-    finish(start(poses, root / "quiet", model, "--jobs", "2"))
+    finish(start_scoring(poses, root / "quiet", model, "--jobs", "2"))
     assert len(contents(root / "quiet")) == 13
     return poses, model, root / "quiet"
 
@@ -90,7 +77,7 @@ def test_killed_again_and_again_the_output_is_that_of_a_quiet_run(
         (6, signal.SIGINT, True),
         (8, signal.SIGKILL, True),
     ):
-        run = start(poses, scores, model, "--jobs", "2")
+        run = start_scoring(poses, scores, model, "--jobs", "2")
         while run.poll() is None and len([*scores.rglob("*.parquet")]) < n_done + 1:
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.1))  # in the middle of the next
@@ -99,11 +86,11 @@ def test_killed_again_and_again_the_output_is_that_of_a_quiet_run(
         there = contents(scores)
         stopped_at.append(len(there) - 1)
         for name, data in there.items():  # whatever is there is whole
-            assert name == "manifest.json" or data == expected[name], name
+            assert name == "_manifest.json" or data == expected[name], name
     assert 0 < stopped_at[0] < 12
     assert stopped_at == sorted(stopped_at)
     assert stopped_at[-1] < 12
-    finish(start(poses, scores, model, "--jobs", "1"))
+    finish(start_scoring(poses, scores, model, "--jobs", "1"))
     assert contents(scores) == expected
 
 
@@ -113,7 +100,7 @@ def test_a_worker_that_is_killed_ends_the_run_in_words(
 ) -> None:
     poses, model, quiet = archive
     scores = tmp_path / "scores"
-    run = start(poses, scores, model, "--jobs", "2")
+    run = start_scoring(poses, scores, model, "--jobs", "2")
     while run.poll() is None and not [*scores.rglob("*.parquet")]:
         time.sleep(0.005)
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
@@ -121,11 +108,11 @@ def test_a_worker_that_is_killed_ends_the_run_in_words(
         pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     os.kill(int(workers[0]), signal.SIGKILL)
-    _, errors = run.communicate(timeout=60 * SLOWER)
+    errors, _ = run.communicate(timeout=60 * SLOWER)
     assert run.returncode == 1
-    assert "got one that was killed" in errors.decode()
-    assert "Traceback" not in errors.decode()
-    finish(start(poses, scores, model, "--jobs", "2"))
+    assert "got one that was killed" in errors
+    assert "Traceback" not in errors
+    finish(start_scoring(poses, scores, model, "--jobs", "2"))
     assert contents(scores) == contents(quiet)
 
 
@@ -135,7 +122,7 @@ def test_ray_gives_the_bytes_of_local_processes(
     archive: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     poses, model, quiet = archive
-    finish(start(poses, tmp_path / "scores", model, "--jobs", "2", "--executor", "ray"))
+    finish(start_scoring(poses, tmp_path / "scores", model, "--jobs", "2", "--executor", "ray"))
     assert contents(tmp_path / "scores") == contents(quiet)
 
 

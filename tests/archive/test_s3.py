@@ -11,19 +11,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from stepvad.evaluation import walkers
-from tests.archive.archives import contents, write_archive, write_model
+from tests.archive.archives import (
+    contents,
+    finish,
+    start,
+    start_scoring,
+    write_archive,
+    write_model,
+)
 from tests.video.servers import SLOWER, free_port, wait_until
 
-needs_s3 = pytest.mark.skipif(
-    not all(map(find_spec, ("moto", "flask", "flask_cors", "s3fs"))),
-    reason="needs an S3 server: pip install 'moto[s3]' flask flask-cors s3fs",
-)
 BUCKET = "archive"
 
 
@@ -37,7 +39,7 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-        from s3fs import S3FileSystem  # type: ignore[import-not-found]
+        from s3fs import S3FileSystem
 
         self.files = S3FileSystem(
             endpoint_url=address,
@@ -73,14 +75,14 @@ def s3_server(log: Path) -> Iterator[S3Server]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=dict(os.environ))
     try:
-        wait_until(answers, 60)
+        wait_until(answers, 120 * SLOWER)
         yield S3Server(address)
     finally:
         process.kill()
         process.wait()
 
 
-pytestmark = [needs_s3, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 POSES, SCORES = f"s3://{BUCKET}/poses", f"s3://{BUCKET}/scores"
 
 
@@ -90,39 +92,18 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
         yield made
 
 
-def start(
-    poses: object, scores: object, model: Path, server: S3Server, *words: str
-) -> subprocess.Popen[str]:
-    """A run in a session of its own, which can be ended as a whole."""
-    command = [sys.executable, "-m", "stepvad", "archive", "score", poses, "-o", scores]
-    command += ["--model", model, "--energies", *words]
-    return subprocess.Popen(
-        [*map(str, command)],
-        env={**os.environ, **server.environment},
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(run: subprocess.Popen[str]) -> None:
-    words, _ = run.communicate(timeout=120 * SLOWER)
-    assert run.returncode == 0, words
-
-
 def test_scores_in_an_object_store_are_those_on_a_disk_whatever_is_killed(
     server: S3Server, tmp_path: Path
 ) -> None:
     clips = [clip for clip, _ in walkers.make_clips(6, seed=6, seconds=6.0)]
     poses = write_archive(tmp_path / "poses", clips)
     model = write_model(tmp_path / "model.safetensors", width=1024)
-    finish(start(poses, tmp_path / "quiet", model, server, "--jobs", "2"))
+    finish(start_scoring(poses, tmp_path / "quiet", model, "--jobs", "2"))
     expected = contents(tmp_path / "quiet")
     server.files.put(f"{poses}/", f"{BUCKET}/poses/", recursive=True)
     stopped_at = []
     for n_done in (1, 3):
-        run = start(POSES, SCORES, model, server, "--jobs", "2")
+        run = start_scoring(POSES, SCORES, model, "--jobs", "2", environment=server.environment)
         deadline = time.monotonic() + 60 * SLOWER
         while len(paths(server)) < n_done:
             assert run.poll() is None, run.communicate()[0]
@@ -134,18 +115,36 @@ def test_scores_in_an_object_store_are_those_on_a_disk_whatever_is_killed(
         stopped_at.append(len(there))
         assert all(data == expected[name] for name, data in there.items())  # each is whole
     assert 0 < stopped_at[0] <= stopped_at[1] < 6
-    finish(start(POSES, SCORES, model, server, "--jobs", "1"))
-    assert scored(server) == {name: d for name, d in expected.items() if name != "manifest.json"}
+    finish(start_scoring(POSES, SCORES, model, environment=server.environment))
+    assert scored(server) == {name: d for name, d in expected.items() if name != "_manifest.json"}
     assert {*server.contents("scores")} == {*expected}
     # once more: nothing is scored again
     stamps = {path: server.files.info(path)["LastModified"] for path in paths(server)}
-    finish(start(POSES, SCORES, model, server))
+    finish(start_scoring(POSES, SCORES, model, environment=server.environment))
     assert stamps == {path: server.files.info(path)["LastModified"] for path in paths(server)}
+
+
+def test_a_model_fitted_from_an_object_store_is_that_of_a_disk(
+    server: S3Server, tmp_path: Path
+) -> None:
+    clips = [clip for clip, _ in walkers.make_clips(12, seed=6, seconds=6.0)]
+    poses = write_archive(tmp_path / "poses", clips)
+    server.files.put(f"{poses}/", f"{BUCKET}/poses/", recursive=True)
+    (tmp_path / "tiny.toml").write_text("K = 12\nwidth = 16\nmax_steps = 20\n")
+    made = []
+    for number, (place, jobs) in enumerate(((poses, "1"), (POSES, "2"))):
+        model = tmp_path / f"{number}.safetensors"
+        words = ("--settings", tmp_path / "tiny.toml", "--jobs", jobs)
+        run = start("fit", place, "-o", model, *words, environment=server.environment)
+        assert "threshold" in finish(run)
+        calibration = model.with_suffix(".calibration.json").read_text()
+        made.append((model.read_bytes(), calibration))
+    assert made[0] == made[1]
 
 
 def scored(server: S3Server) -> dict[str, bytes]:
     found = server.contents("scores")
-    return {name: data for name, data in found.items() if name != "manifest.json"}
+    return {name: data for name, data in found.items() if name != "_manifest.json"}
 
 
 def paths(server: S3Server) -> list[str]:

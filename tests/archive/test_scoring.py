@@ -9,20 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from stepvad import Detector
-from stepvad.archive import scoring
-from stepvad.archive.scorefile import ClipWindows, InputFacts, read_facts
+from stepvad.archive import scorefile, scoring
+from stepvad.archive.scorefile import ClipWindows, read_facts
 from stepvad.archive.scoring import (
     MANIFEST_NAME,
     Manifest,
-    RowCheck,
     ScoreOptions,
-    ShardEntry,
     read_manifest,
 )
 from stepvad.archive.storage import ArchiveShard, Directory, StoredFile, group_shards
@@ -30,9 +27,8 @@ from stepvad.codec import to_plain
 from stepvad.config import Config
 from stepvad.errors import DataError, Progress, StepvadError
 from stepvad.formats import read_clip, write_clip
-from stepvad.formats.tracks import ClipFacts
 from stepvad.model import modelfile
-from stepvad.poses import Clip, PoseRows
+from stepvad.poses import Clip
 from tests.archive.archives import contents, write_model
 from tests.formats import parquet_bombs
 
@@ -53,11 +49,8 @@ def in_memory_of(url: str, root: Path) -> Directory:
 
 def everything(url: str) -> dict[str, bytes]:
     place = Directory.at(url)
-    return {
-        stored.name: place.read_small(stored.name) or b""
-        for suffix in (".parquet", ".json")
-        for stored in place.files(suffix)
-    }
+    names = [*(stored.name for stored in place.files(".parquet")), MANIFEST_NAME]
+    return {name: place.read_small(name) or b"" for name in names}
 
 
 def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
@@ -83,9 +76,8 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
             facts = read_facts(file, "x")
         assert facts.clips == {clip.name: ClipWindows(clip.fps, clip.n_frames, len(table))}
         assert facts.counts["poses"] == clip.n_poses
-    known = read_manifest(place)
-    assert known is not None
-    assert summary.windows == summary.scored == known.totals["windows"]
+    n_rows = sum(len(table_of(place, name)) for name in files.values())
+    assert summary.windows == summary.scored == n_rows
 
 
 def test_row_groups_and_group_of_files_change_no_score(
@@ -111,6 +103,24 @@ def test_row_groups_and_group_of_files_change_no_score(
         assert own["A"].to_numpy().tobytes() == detector.score(clip).A.tobytes()
 
 
+def test_scores_are_written_in_row_groups_while_a_shard_is_scored(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for clip in clips[:3]:
+        write_clip(clip, tmp_path / f"{clip.name}.parquet")
+    files = []
+    for row_group in (scorefile.ROW_GROUP, 100):
+        monkeypatch.setattr(scorefile, "ROW_GROUP", row_group)
+        place = Directory.at(f"{in_memory}/{row_group}")
+        scoring.score(str(tmp_path), place.url, model)
+        (stored,) = place.files(".parquet")
+        with place.open(stored.name) as file:
+            scores = pq.ParquetFile(file)
+            files.append((scores.num_row_groups, scores.read()))
+    assert [n_groups for n_groups, _ in files] == [1, 3]
+    assert files[0][1].equals(files[1][1])
+
+
 def test_what_is_done_is_kept_and_what_changed_is_scored_again(
     poses: Path, clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
 ) -> None:
@@ -129,7 +139,7 @@ def test_what_is_done_is_kept_and_what_changed_is_scored_again(
     assert 0 < after.scored < first.windows
     name = str(changed.relative_to(copy))
     differing = {key for key, data in everything(in_memory).items() if data != before[key]}
-    assert differing == {name, "manifest.json"}
+    assert differing == {name}
 
 
 def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
@@ -141,10 +151,8 @@ def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
     write_clip(clips[0], tmp_path / "00.parquet")  # now the first of the shard
     scoring.score(str(tmp_path), in_memory, model)
     assert [stored.name for stored in Directory.at(in_memory).files(".parquet")] == ["00.parquet"]
-    found = read_manifest(Directory.at(in_memory))
-    assert found is not None
-    assert [*found.shards] == ["00.parquet"]
-    assert found.totals["clips"] == 3
+    table = table_of(Directory.at(in_memory), "00.parquet")
+    assert len(set(table["clip"].to_pylist())) == 3
 
 
 def test_another_model_does_not_mix(
@@ -159,7 +167,7 @@ def test_another_model_does_not_mix(
     with pytest.raises(StepvadError, match="with energies = True, got some with False"):
         scoring.score(str(poses), in_memory, model, ScoreOptions(energies=True))
     assert everything(in_memory) == before
-    Directory.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
+    Directory.at(in_memory).delete("_manifest.json")  # the files themselves say whose they are
     assert scoring.score(str(poses), in_memory, other).kept == 0
 
 
@@ -191,7 +199,7 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     found = read_manifest(place)
     assert found is not None
     assert found.failed == {}
-    assert found.totals["clips"] == 2
+    assert len(set(table_of(place, "yard/1.parquet")["clip"].to_pylist())) == 2
 
 
 def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> scoring.ShardTask:
@@ -359,24 +367,20 @@ def test_a_model_that_changes_meanwhile_is_noticed(
     assert "expected the model that the run started with" in next(iter(outcome.failed.values()))
 
 
-def test_the_manifest_tells_model_settings_and_inputs(
+def test_the_manifest_tells_the_model_and_score_files_their_inputs(
     poses: Path, model: Path, in_memory: str
 ) -> None:
     scoring.score(str(poses), in_memory, model)
-    found = json.loads(Directory.at(in_memory).read_small("manifest.json") or b"")
-    assert (found["model"], found["engine"], found["state"]) == (
-        "model.safetensors",
-        "onnxruntime",
-        "done",
-    )
-    assert [view["T"] for view in found["views"]] == [12]
-    (name, entry), *_ = found["shards"].items()
-    assert entry["inputs"][0]["name"] == name
-    assert entry["inputs"][0]["size"] == (poses / name).stat().st_size
-    assert len(entry["inputs"][0]["sha256"]) == 64
-    windows = [one["windows"] for one in found["shards"].values()]
-    assert found["totals"]["windows"] == sum(windows)
-    assert np.all(np.array(windows) > 0)
+    place = Directory.at(in_memory)
+    found = read_manifest(place)
+    assert found is not None
+    assert (found.model, found.engine, found.state) == ("model.safetensors", "onnxruntime", "done")
+    assert [view["T"] for view in found.views] == [12]
+    first, *_ = place.files(".parquet")
+    with place.open(first.name) as file:
+        (told,) = read_facts(file, "x").inputs
+    assert (told.name, told.size) == (first.name, (poses / first.name).stat().st_size)
+    assert told.sha256 == modelfile.sha256(poses / first.name)
 
 
 @pytest.mark.parametrize(
@@ -384,8 +388,8 @@ def test_the_manifest_tells_model_settings_and_inputs(
     [
         ({"format": 2}, "manifest: expected version 1, got 2"),
         ({"model": 7}, "expected a text as model"),
-        ({"shards": []}, "expected an object"),
-        ({"shards": {"a": {"inputs": [], "clips": 1, "windows": "1"}}}, ".windows, got '1'"),
+        ({"state": "ready"}, "state"),
+        ({"failed": []}, "expected an object"),
         ({"failed": {"a": 1}}, "expected a text as failed['a'], got 1"),
     ],
 )
@@ -399,16 +403,6 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
         energies=False,
         views=[asdict(Config())],
         state="done",
-        shards={
-            "a": ShardEntry(
-                inputs=(InputFacts("a", 1, None), InputFacts("b", 2, "0" * 64)),
-                windows=3,
-                flat_windows=1,
-                counts={"poses": 4},
-                stepvad="0",
-                clips=2,
-            )
-        },
         failed={"b": "why"},
     )
     facts = to_plain(made)
@@ -421,51 +415,3 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
     with pytest.raises(DataError, match="expected a manifest of archive score") as refused:
         read_manifest(place)
     assert words in refused.value.problem
-
-
-TRACK, FRAME = np.repeat([0, 3], 8), np.tile(np.arange(8) * 2, 2)
-
-
-def rows() -> PoseRows:
-    joints = np.random.default_rng(0).normal(300, 40, (16, 3, 2)).astype(np.float32)
-    return PoseRows(TRACK.copy(), FRAME.copy(), joints, np.ones((16, 3), np.float32))
-
-
-@pytest.mark.parametrize(
-    ("column", "at", "value", "message"),
-    [
-        ("track", slice(None), TRACK[::-1], "expected rows sorted by track and frame"),
-        ("keypoints", (3, 1, 0), np.nan, "got nan"),
-        ("keypoints", (3, 1, 1), 1e9, "expected coordinates within"),
-        ("frame", 0, -1, "expected frames from 0"),
-        ("frame", 1, FRAME[0], "strictly increasing"),
-    ],
-)
-def test_rows_that_make_no_tracks_are_refused(
-    column: str, at: object, value: object, message: str
-) -> None:
-    changed = rows()
-    getattr(changed, column)[at] = value
-    with pytest.raises(DataError, match=message):
-        RowCheck(None)(changed)
-
-
-def test_order_is_kept_from_part_to_part() -> None:
-    check = RowCheck(None)
-    assert check(rows()[slice(4, 12)]).track.tolist() == TRACK[4:12].tolist()
-    with pytest.raises(DataError, match="expected rows sorted"):
-        check(rows()[slice(0, 4)])
-
-
-def test_a_clip_whose_length_nobody_told_ends_with_its_last_pose() -> None:
-    check = RowCheck(None)
-    check(rows()[slice(0, 4)])
-    assert check.n_frames == 7
-    check(rows()[slice(4, 16)])
-    assert check.n_frames == 15
-
-
-def test_frames_stay_inside_the_clip() -> None:
-    assert RowCheck(ClipFacts(10.0, 15))(rows()).frame.max() == 14
-    with pytest.raises(DataError, match="expected frames below 14, got 14"):
-        RowCheck(ClipFacts(10.0, 14))(rows())

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.archive.storage import Directory, StoredFile, group_shards
+from stepvad.archive.storage import (
+    Directory,
+    StoredFile,
+    camera_of,
+    group_shards,
+    partition_of,
+)
 from stepvad.errors import DataError
 
 KILLED = """
@@ -75,3 +81,32 @@ def test_a_file_that_comes_later_leaves_the_full_shards_alone() -> None:
     )
     assert before[:2] == after[:2]
     assert before[2].name == after[2].name
+
+
+def test_recordings_of_a_site_are_scored_by_date_and_camera() -> None:
+    name = "yard-20260501T235959-999.parquet"
+    assert partition_of(f"yard/{name}") == partition_of(name) == "date=2026-05-01/camera=yard"
+    assert partition_of(f"site=a/yard/{name}") == "site=a/date=2026-05-01/camera=yard"
+    # other places stay as they are
+    for place in ("date=2026-05-02/camera=yard", "gate", "a/b"):
+        assert partition_of(f"{place}/{name}") == place
+        assert partition_of(f"{place}/monday.parquet") == place
+    shards = group_shards(
+        [
+            StoredFile(f"yard/yard-2026050{day}T{hour}0000-000.parquet", 4)
+            for day in (1, 2)
+            for hour in (10, 11)
+        ]
+    )
+    assert [(shard.name, len(shard.files)) for shard in shards] == [
+        ("date=2026-05-01/camera=yard/yard-20260501T100000-000.parquet", 2),
+        ("date=2026-05-02/camera=yard/yard-20260502T100000-000.parquet", 2),
+    ]
+
+
+def test_a_camera_is_called_by_its_directories_without_the_date() -> None:
+    name = "yard-20260501T100000-000.parquet"
+    assert camera_of(f"yard/{name}") == camera_of(f"date=2026-05-01/camera=yard/{name}") == "yard"
+    assert camera_of(f"site=a/date=2026-05-01/camera=yard/{name}") == "a/yard"
+    assert camera_of("north/gate/monday.parquet") == "north/gate"
+    assert camera_of("monday.parquet") == ""

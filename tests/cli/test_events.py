@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.codec import from_plain
-from stepvad.events.record import Record
-from stepvad.site import demo
 from stepvad.site.store.events import Store
 from tests.conftest import Command
 from tests.site.records import explanation, record
@@ -73,21 +70,10 @@ def test_events_are_chosen_by_camera_time_and_state(stepvad: Command, data: Path
     assert found("--limit", "1") == [2]
 
 
-def test_one_event_is_shown_with_all_its_fields(stepvad: Command, data: Path) -> None:
-    id = record("yard", 1).id
-    shown = stepvad("events", "list", "--id", id, "-d", data)
-    for words in ("calm", "left knee", "100 bytes", "threshold", "gate"):
-        assert words in shown.out
-    facts = json.loads(stepvad("events", "list", "--id", id, "-d", data, "--json").out)
-    assert facts["explanation"]["words"] == [{"says": "left knee", "first": 100, "last": 101}]
-    assert from_plain(Record, facts, "event").ended_by == "calm"
-
-
 def test_an_id_that_nobody_has_is_an_error_with_a_hint(stepvad: Command, data: Path) -> None:
-    for words in (("list", "--id", "nobody"), ("mark", "nobody")):
-        told = stepvad("events", *words, "-d", data)
-        assert told.code == 1
-        assert "hint: run stepvad events list" in told.err
+    told = stepvad("events", "mark", "nobody", "-d", data)
+    assert told.code == 1
+    assert "hint: run stepvad events list" in told.err
 
 
 def test_a_directory_without_a_site_is_an_error_and_stays_empty(
@@ -157,7 +143,6 @@ def test_one_command_says_what_is_stored(stepvad: Command, data: Path) -> None:
     assert "No pixels are stored" in shown
     assert "not\nanonymous" in shown
     facts = json.loads(stepvad("inspect", data, "--json").out)
-    assert facts["pixels"] is False
     assert facts["files"][str(data / "token")] == 3
     by_name = {one["what"]: one for one in facts["kept"]}
     assert (by_name["poses"]["count"], by_name["poses"]["bytes"]) == (3, 300)
@@ -174,11 +159,9 @@ def test_a_backup_is_made_and_restored(stepvad: Command, data: Path, tmp_path: P
     store.close()
     done = stepvad("events", "restore", copy, "-d", data, "--yes")
     assert done.code == 0
-    assert f"is kept as {data / 'events.db.before-restore'}" in done.err
     assert remaining(data) == [2, 3, 1]
     done = stepvad("events", "restore", copy, "-d", tmp_path / "new")
     assert done.code == 0
-    assert "is kept as" not in done.err
     assert remaining(tmp_path / "new") == [2, 3, 1]
 
 
@@ -190,47 +173,3 @@ def test_an_event_is_marked_as_normal_and_back(stepvad: Command, data: Path) -> 
     store = reopened(data)
     assert store.marked() == {}
     store.close()
-
-
-def test_messages_that_did_not_arrive_are_listed_and_sent_again(
-    stepvad: Command, data: Path, tmp_path: Path
-) -> None:
-    store = reopened(data)
-    first, second, third, *_ = store.outbox.pending("mqtt")
-    store.outbox.refused(first, "expected 2xx, got 400")
-    store.outbox.refused(second, "expected 2xx, got 413")
-    store.outbox.failed(third, "nobody answers", 0.0)
-    waiting = store.outbox.lag("mqtt")
-    shown = stepvad("events", "resend", data)
-    for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):
-        assert words in shown.out
-    facts = json.loads(stepvad("events", "resend", data, "--json").out)
-    assert facts["sinks"] == {"mqtt": {"waiting": waiting, "refused": 2}}
-    assert [(one["id"], one["state"], one["tries"]) for one in facts["messages"][:3]] == [
-        *((first.seq, "refused", None), (second.seq, "refused", None), (third.seq, "waiting", 1))
-    ]
-    assert json.loads(stepvad("events", "resend", data, "--sink", "file", "--json").out) == {
-        "sinks": {},
-        "messages": [],
-    }
-    (tmp_path / "site.toml").write_text(
-        f'name = "a"\nmodel = "{demo.MODEL}"\ndata = "site-data"\n'
-        '[[cameras]]\nname = "door"\nurl = "demo:"\n'
-    )
-    assert stepvad("events", "resend", tmp_path / "site.toml", second.seq).code == 0
-    assert store.outbox.pending("mqtt")[0].seq == second.seq
-    done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
-    assert "messages requeued: 1" in done.err
-    assert [message.seq for message in store.outbox.pending("mqtt")][:2] == [first.seq, second.seq]
-    assert store.outbox.dead_letters() == []
-    store.close()
-
-
-def test_what_cannot_be_sent_again_is_said(stepvad: Command, data: Path) -> None:
-    for words, problem in (
-        (("1", "--all"), "got both"),
-        (("99999",), "message 99999: expected the id of a dead letter"),
-    ):
-        told = stepvad("events", "resend", data, *words)
-        assert told.code == 1
-        assert problem in told.err

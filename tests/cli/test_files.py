@@ -95,15 +95,6 @@ def test_a_target_of_no_known_layout_is_refused(
     assert "error: " in stepvad("walkers", taken).err
 
 
-def test_walkers_are_drawn_where_asked(stepvad: Command, tmp_path: Path) -> None:
-    words = ("--train-clips", "0", "--test-clips", "0", "--contact-sheet", tmp_path / "sheet.png")
-    assert stepvad("walkers", tmp_path / "w", *words).code == 0
-    assert (tmp_path / "sheet.png").stat().st_size > 10_000
-    lost = stepvad("walkers", tmp_path / "v", *words[:-1], tmp_path / "no" / "x.png")
-    assert lost.code == 1
-    assert not (tmp_path / "v").exists()
-
-
 def test_export_writes_a_file_and_says_how_close_it_is(
     stepvad: Command, model: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +102,7 @@ def test_export_writes_a_file_and_says_how_close_it_is(
     run = stepvad("export", model, "-o", path)
     assert run.code == 0, run.err
     assert run.out.strip() == str(path)
-    assert " windows on " in run.err
+    assert " windows deviate by " in run.err
     assert path.stat().st_size > 1000
     told = json.loads(stepvad("export", model, "-o", path, "--json").out)
     assert 0 <= told["deviation"] < 1e-3
@@ -120,7 +111,7 @@ def test_export_writes_a_file_and_says_how_close_it_is(
 def test_export_refuses_what_it_cannot_write(stepvad: Command, model: Path, tmp_path: Path) -> None:
     run = stepvad("export", model, "-o", tmp_path / "model.pt")
     assert run.code == 1
-    assert "expected a name that ends in .onnx or .xml" in run.err
+    assert "expected a name that ends in .onnx, got" in run.err
     assert list(tmp_path.iterdir()) == []
 
 

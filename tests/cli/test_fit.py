@@ -25,7 +25,6 @@ from stepvad.model import modelfile
 from stepvad.site.store.events import Store
 from tests.cli.conftest import QUICK
 from tests.conftest import Command
-from tests.evaluation.layouts import write_boxes
 from tests.site.records import record
 from tests.site.sites import one_person
 
@@ -133,24 +132,6 @@ def test_swapped_coordinates_of_a_data_set_are_noticed(
         write_clip(replace(clip, tracks=tuple(tracks)), next(train.glob(f"{clip.name}*")))
     run = stepvad("fit", tmp_path / "mine", "-o", tmp_path / "m.safetensors", *QUICK)
     assert "x and y may be swapped" in run.err
-
-
-def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
-    stepvad: Command, tmp_path: Path
-) -> None:
-    boxes = write_boxes(tmp_path / "boxes")
-    output = tmp_path / "m.safetensors"
-    words = ("fit", boxes, "-o", output, "--width", "16", "--max-steps", "8")
-    run = stepvad(*words)
-    assert run.code == 1
-    assert "error: K: expected at most 46, the rank of" in run.err
-    run = stepvad(*words, "--K", "8")
-    assert run.code == 0
-    assert "windows of 2 clips" in run.err
-    run = stepvad("evaluate", output, boxes)
-    assert run.code == 0
-    assert run.out.startswith("step on boxes, box tracks (%)")
-    assert "2 clips, 95 frames, 95 counted" in run.err
 
 
 @pytest.mark.parametrize(
@@ -275,7 +256,7 @@ def test_it_is_kept_beside_the_model_and_told_as_json(
     words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8", "--json")
     run = stepvad(*words)
     assert run.code == 0, run.err
-    (facts,) = json.loads(run.out)
+    facts = json.loads(run.out)
     made = read_calibration(tmp_path / "own.calibration.json")
     assert facts["threshold"]["value"] == made.threshold.value
 
@@ -300,24 +281,6 @@ def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) 
     assert "--fps" in run.err
 
 
-def test_recent_footage_is_compared_with_that_of_calibration(
-    stepvad: Command, model: Path, normal: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.safetensors"
-    own.write_bytes(model.read_bytes())
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
-    assert run.code == 1
-    assert "expected a calibration next to the model, got none" in run.err
-    assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
-    words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8")
-    assert stepvad(*words).code == 0
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
-    assert run.code == 0, run.err
-    assert "no change beyond chance (p = 1; 33 blocks of camera train, 33 now)" in run.out
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "5", "--json")
-    assert json.loads(run.out)["changed"] is False
-
-
 def test_directories_of_one_name_are_one_camera(
     stepvad: Command, model: Path, normal: Path, tmp_path: Path
 ) -> None:
@@ -337,20 +300,6 @@ def test_directories_of_one_name_are_one_camera(
     assert len(both.block_stats["door"]) == len(whole.block_stats[normal.name])
 
 
-def test_the_calibration_of_another_model_tells_no_drift(
-    stepvad: Command, model: Path, normal: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.safetensors"
-    own.write_bytes(model.read_bytes())
-    words = ("--fps", "5", "--alerts-per-hour", "8")
-    assert stepvad("calibrate", own, normal, *words).code == 0
-    beside = calibration_path(own)
-    beside.write_text(beside.read_text().replace(read_calibration(beside).model_sha256, "0" * 64))
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
-    assert run.code == 1
-    assert "belongs to another model" in run.err
-
-
 @pytest.fixture
 def own(stepvad: Command, model: Path, people: Path, tmp_path: Path) -> Path:
     """A model with a calibration that lets many events through."""
@@ -361,74 +310,19 @@ def own(stepvad: Command, model: Path, people: Path, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def events(stepvad: Command, own: Path, people: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "events.jsonl"
-    run = stepvad("score", own, people / "pose" / "test", "--fps", "25", "--events", path)
-    assert run.code == 0, run.err
-    return path
-
-
-def ids(events: Path) -> list[str]:
-    return [str(json.loads(line)["id"]) for line in events.read_text().splitlines()]
-
-
-def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
-    stepvad: Command, own: Path, events: Path
-) -> None:
-    before = read_calibration(calibration_path(own)).threshold.value
-    names = ids(events)
-    marks = [word for name in names for word in ("--normal", name)]
-    run = stepvad("calibrate", own, "--marks", events, *marks)
-    assert run.code == 0, run.err
-    after = read_calibration(calibration_path(own))
-    assert f"events marked as normal: {len(names)}" in run.out
-    assert f"threshold {before:.2f} -> {after.threshold.value:.2f}" in run.out
-    assert after.threshold.value > before
-    assert {*after.marked} == {*names}
-    assert after.block_stats
-    kept = own.with_suffix(".normal")
-    assert {path.stem for path in kept.iterdir()} == {*names}
-    again = stepvad("calibrate", own, "--marks", events, "--not-normal", names[0])
-    assert again.code == 0, again.err
-    assert {*read_calibration(calibration_path(own)).marked} == {*names[1:]}
-    assert {path.stem for path in kept.iterdir()} == {*names[1:]}
-
-
 def test_a_model_is_fitted_anew_with_what_was_marked(
-    stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
+    stepvad: Command, own: Path, site: Path, people: Path, tmp_path: Path
 ) -> None:
     better = tmp_path / "better.safetensors"
     fit = ("fit", people / "pose" / "train", "-o", better, "--marked", own)
     assert "expected poses of events marked as normal" in stepvad(*fit).err
-    mark = ("calibrate", own, "--marks", events, "--normal", ids(events)[0])
-    assert stepvad(*mark).code == 0
+    assert stepvad("events", "mark", record("yard", 0).id, "-d", site).code == 0
+    assert stepvad("calibrate", own, "--marks", site).code == 0
     run = stepvad(*fit, "--seed", "4")
     assert run.code == 0, run.err
     old, new = Detector.load(own), Detector.load(better)
     assert new.config == replace(old.config, seed=4)
     assert 1.01 < new.origin.windows / old.origin.windows < 1.2
-
-
-def test_what_cannot_be_marked_is_said(
-    stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
-) -> None:
-    mark = ("calibrate", own, "--marks", events)
-    run = stepvad(*mark, "--normal", "nobody")
-    assert run.code == 1
-    assert "expected an event nobody, got others" in run.err
-    name = ids(events)[0]
-    (tmp_path / "others").mkdir()
-    some = next((people / "pose" / "train").iterdir())
-    (tmp_path / "others" / "other.json").write_bytes(some.read_bytes())
-    run = stepvad(*mark, tmp_path / "others", "--normal", name)
-    assert run.code == 1
-    assert f"{name}: expected its poses in" in run.err
-    other = tmp_path / "other.safetensors"
-    fitted = stepvad("fit", people / "pose" / "train", "-o", other, *QUICK, "--seed", "9")
-    assert fitted.code == 0
-    run = stepvad("calibrate", other, "--marks", events, "--normal", name)
-    assert "expected events of this model, got those of another" in run.err
 
 
 def test_events_need_a_calibration(
@@ -491,10 +385,8 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
 @pytest.mark.parametrize(
     "words",
     [
-        ("--marks", "site-data", "--normal", "a"),
-        ("--marks", "site-data", "--fleet", "fleet.toml"),
+        ("--marks", "site-data", "poses"),
         ("--marks", "site-data", "--alerts-per-hour", "1"),
-        ("--normal", "a"),
     ],
 )
 def test_marks_come_from_one_place_and_need_no_rate(
@@ -502,7 +394,7 @@ def test_marks_come_from_one_place_and_need_no_rate(
 ) -> None:
     run = stepvad("calibrate", own, *words)
     assert run.code == 1
-    assert "expected --marks or --fleet, and --normal with events of `score` alone" in run.err
+    assert "expected --marks alone, got more" in run.err
 
 
 def test_without_marks_poses_and_a_rate_are_needed(stepvad: Command, own: Path) -> None:

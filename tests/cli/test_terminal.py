@@ -2,74 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from stepvad.cli import terminal
-from stepvad.cli.options import configured, configured_with, grouped
-from stepvad.cli.research import CompareSettings
-from stepvad.cli.terminal import _Stage
+from stepvad.cli.options import configured, grouped
 from stepvad.config import Config, Reference
 from stepvad.errors import ConfigError, Progress
 from tests.conftest import Command
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that the bars believe in: the last of these."""
-    times = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: times[-1])
-    return times
-
-
-def test_time_left_is_by_what_was_done_here_and_not_by_what_was_there(clock: list[float]) -> None:
-    stage = _Stage(0)
-    assert stage.pace(90, 100) == ""  # 90 results were there already
-    clock.append(100.0 + 600)
-    assert stage.pace(92, 100) == "300.0 s each, 0:40:00 left"
-    clock.append(100.0 + 1600)
-    assert stage.pace(98, 100) == "200.0 s each, 0:06:40 left"
-    clock.append(100.0 + 2000)
-    assert stage.pace(100, 100) == "200.0 s each"
-
-
-def test_quick_stages_tell_a_rate_and_an_unknown_total_no_time_left(clock: list[float]) -> None:
-    stage = _Stage(0)
-    stage.pace(0, 0)
-    clock.append(102.0)
-    assert stage.pace(5000, 0) == "2,500/s"
-    assert stage.pace(5000, 9000) == "2,500/s, 0:00:02 left"
-
-
-def test_a_stage_that_starts_over_counts_anew(clock: list[float]) -> None:
-    stage = _Stage(0)
-    stage.pace(0, 10)
-    clock.append(110.0)
-    stage.pace(10, 10)
-    clock.append(200.0)
-    assert stage.pace(0, 10) == ""
-    clock.append(206.0)
-    assert stage.pace(2, 10) == "3.0 s each, 0:00:24 left"
-
-
-def test_a_bar_shows_how_many_are_done_the_time_taken_and_the_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clock: list[float]
+def test_a_bar_shows_how_many_are_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
     with terminal.progress_bars() as report:
-        report(Progress("experiments", 3, 9))
-        clock.append(100.0 + 3 * 3600)
-        report(Progress("experiments", 6, 9))
+        for done in range(900, 1001):
+            time.sleep(0.005)
+            report(Progress("experiments", done, 2000, "seed 3"))
     shown = capsys.readouterr().err
-    for words in ("experiments", "6/9", "3600.0 s each, 3:00:00 left"):
-        assert words in shown
+    # a hundred take half a second, thus the rest five; what was there before does not count
+    assert "1000/2000" in shown
+    assert re.search("0:00:0[4-9]|0:00:1|0:00:2", shown)
+    assert "seed 3" in shown
+
+
+def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.print_json({"a": float("nan"), "b": [np.float32(1.5)], 3: Progress("é", 1, 2)})
+    told = json.loads(capsys.readouterr().out)
+    facts = {"stage": "é", "done": 1, "total": 2, "note": ""}
+    assert told == {"a": None, "b": [1.5], "3": facts}
 
 
 def test_an_error_of_the_system_without_a_number_keeps_its_words(
@@ -119,32 +91,6 @@ def test_what_is_wrong_in_the_file_is_said_with_its_name(
     with pytest.raises(ConfigError) as caught:
         configured(Config(), file)
     assert caught.value.problem.startswith(f"{file}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("frames = 'some'", "frames: expected all, covered, one-person, got 'some'"),
-        ("jitter = 'much'", "jitter: expected float, got 'much'"),
-        ("precision = 'auto'", "precision: expected a known setting, got an unknown name"),
-    ],
-)
-def test_the_rare_settings_of_a_command_are_checked_like_those_of_a_model(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    file = tmp_path / "compare.toml"
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        configured_with(Config(), file, CompareSettings())
-    assert caught.value.problem == f"{file}: {message}"
-
-
-def test_a_file_has_settings_of_the_model_and_of_the_command(tmp_path: Path) -> None:
-    file = tmp_path / "compare.toml"
-    file.write_text("K = 12\njitter = 1\nsmoothed = true\nfps = 25\n")
-    config, rare = configured_with(Config(), file, CompareSettings(), width=8)
-    assert (config.K, config.width, config.fps) == (12, 8, None)
-    assert rare == CompareSettings(jitter=1.0, fps=25.0, smoothed=True)
 
 
 @dataclass(frozen=True)

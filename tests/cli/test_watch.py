@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -11,10 +10,8 @@ from stepvad.cli import app
 from stepvad.errors import ConfigError
 from stepvad.site import demo
 from stepvad.site.checking import check
-from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.settings.file import load
 from stepvad.site.sinks import send_test
-from stepvad.site.store.events import FILE_NAME, Store
 from tests.site.receivers import web_server
 from tests.video.servers import free_port
 
@@ -92,46 +89,3 @@ def test_the_settings_page_tests_one_target_alone(
         monkeypatch.setenv("GOOD", f"json://{server.address.removeprefix('http://')}/x")
         send_test(load(site(tmp_path, 'to = ["browsers", "env:GOOD"]')), "notify:people:2")
     assert json.loads(server.got[0].body)["title"] == "site: test"
-
-
-def test_a_site_lists_its_learned_models_and_goes_back_to_one(tmp_path: Path) -> None:
-    path = site(tmp_path)
-    data = load(path).data
-    data.mkdir()
-    Store(data / FILE_NAME).close()
-    versions = Versions(data)
-    for made in (1.7e9, 1.8e9):
-        directory = versions.new_directory(made)
-        amount = Amount(hours=2.0, people=9, poses=9000)
-        Learned(
-            name=directory.stem, made=made, fitted=amount, measured=amount, marks=0, threshold=4.0,
-            words="at most 1 a day", is_provisional=False, changed="a first model",
-        ).save(directory)  # fmt: skip
-        versions.finish(directory, keep=5)
-    older = versions.all()[1].name
-    shown = CliRunner().invoke(app, ["inspect", str(path)]).stdout
-    assert f"Learned model {versions.all()[0].name}, in use: made 2027-01-15" in shown
-    assert f"Learned model {older}: made 2023-11-14" in shown
-    told = json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
-    assert [one["is_current"] for one in told["learned"]] == [True, False]
-    done = CliRunner().invoke(app, ["watch", str(path), "--check", "--model", older])
-    assert done.exit_code == 0, done.output
-    current = versions.current
-    assert current is not None
-    assert current.name == older
-    done = CliRunner().invoke(app, ["watch", str(path), "--check", "--model", "mine"])
-    assert "expected one of" in str(done.exception)
-
-
-def test_a_port_in_use_and_a_missing_extra_are_said_before_the_demo_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with web_server() as server:
-        port = server.address.rpartition(":")[2]
-        done = CliRunner().invoke(app, ["watch", "--demo", "--port", port])
-    assert f"port {port}: expected a free port, got one in use; choose another --port" in str(
-        done.exception
-    )
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fastapi" else 1)
-    done = CliRunner().invoke(app, ["watch", "--demo"])
-    assert "watch --demo needs the web extra" in str(done.exception)

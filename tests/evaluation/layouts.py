@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,40 +57,6 @@ def _write_ubnormal(root: Path, train: Clip, test: list[Labelled]) -> None:
     validation = "abnormal_scene_2_scenario_2"
     write_pose(clip, root / "pose" / "validation" / validation)
     (root / "gt" / f"{validation}_tracks.txt").write_text("1,50,90\n")
-
-
-TRACKS = ((2, 0, 0, 40), (2, 3, 5, 30), (0, 1, 0, 30), (3, 2, 4, 40), (1, 0, 2, 40))
-"""Clip, track, first frame and number of boxes."""
-
-
-def box_arrays() -> dict[str, NDArray[Any]]:
-    """Two training and two test clips, not sorted by name; boxes that move and breathe."""
-    rng = np.random.default_rng(0)
-    columns: dict[str, list[NDArray[Any]]] = {"clip": [], "track": [], "frame": [], "kpts": []}
-    for clip, track, first, n_boxes in sorted(TRACKS):
-        start = rng.uniform(100, 300, 2) + rng.normal(0, 3, (n_boxes, 2)).cumsum(axis=0)
-        size = np.array([40.0, 90.0]) + rng.normal(0, 2, (n_boxes, 2))
-        columns["clip"].append(np.full(n_boxes, clip, np.int16))
-        columns["track"].append(np.full(n_boxes, track, np.int32))
-        columns["frame"].append(np.arange(first, first + n_boxes, dtype=np.int32))
-        columns["kpts"].append(np.stack([start, start + size], axis=1).astype(np.float32))
-    abnormal = np.zeros(95, np.int8)
-    abnormal[[*range(20, 30), 94]] = 1
-    return {name: np.concatenate(parts) for name, parts in columns.items()} | {
-        "clip_names": np.array(["01_002", "01_0130", "01_001", "01_0014"]),
-        "clip_split": np.array([0, 1, 0, 1], np.int8),
-        "gt": abnormal,
-        "gt_clip": np.array(["01_0014", "01_0130"]),
-        "gt_len": np.array([50, 45], np.int32),
-    }
-
-
-def write_boxes(root: Path, found: dict[str, NDArray[Any]] | None = None) -> Path:
-    """The directory with the archive in it."""
-    root.mkdir(parents=True, exist_ok=True)
-    named: dict[str, Any] = {**(box_arrays() if found is None else found)}
-    np.savez_compressed(root / "tracks.npz", **named)
-    return root
 
 
 Rows = NDArray[np.float64]
@@ -160,40 +125,3 @@ def write_csv(release: Release, root: Path) -> Path:
         masks = root / "hr_bool_masks" / "testing" / "test_frame_mask"
         write_mask(masks / f"{name}.npy", np.array(mask), "bool")
     return root
-
-
-def packed_arrays(release: Release) -> dict[str, NDArray[Any]]:
-    """The arrays of the packed file."""
-    clips = [*release.train.items(), *release.test.items()]
-    columns: list[tuple[int, int, Rows]] = [
-        (clip, number, rows)
-        for clip, (_, people) in enumerate(clips)
-        for number, rows in people.items()
-    ]
-    lengths = [len(rows) for _, _, rows in columns]
-    every = np.concatenate([rows for _, _, rows in columns])
-    eighths = np.round(SCALE * every[:, 1:].T).astype(np.int64)  # (34, n)
-    steps = np.diff(eighths, axis=1, prepend=0) % 2**16
-    found: dict[str, NDArray[Any]] = {
-        "clip": np.repeat([clip for clip, _, _ in columns], lengths).astype(np.uint16),
-        "track": np.repeat([number for _, number, _ in columns], lengths).astype(np.uint16),
-        "frame": every[:, 0].astype(np.uint16),
-        "kpts_lo": (steps % 256).astype(np.uint8),
-        "kpts_hi": (steps // 256).astype(np.uint8),
-        "scale": np.array(SCALE, np.int16),
-        "clip_names": np.array([name for name, _ in clips]),
-        "clip_split": np.repeat([0, 1], [len(release.train), len(release.test)]).astype(np.uint8),
-        "gt": np.concatenate([*release.masks.values()]).astype(np.uint8),
-        "gt_clip": np.array([*release.masks]),
-        "gt_len": np.array([len(mask) for mask in release.masks.values()], np.int32),
-    }
-    if release.kept is not None:
-        found["hr_keep"] = np.concatenate([*release.kept.values()]).astype(np.uint8)
-    return found
-
-
-def write_packed(found: dict[str, NDArray[Any]], path: Path) -> Path:
-    """The packed file."""
-    named: dict[str, Any] = {**found}
-    np.savez_compressed(path, **named)
-    return path

@@ -23,7 +23,7 @@ from stepvad.evaluation.baselines import DistanceDetector, Fitted, Neighbours
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.evaluation.protocol import Scorer, evaluate
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.modelfile import Origin, read_tensors, write_tensors
+from stepvad.model.modelfile import Origin, read_with_digest, write_tensors
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
@@ -423,7 +423,7 @@ def test_a_file_that_is_not_whole_is_refused(
 ) -> None:
     path = tmp_path / "knn.safetensors"
     knn.save(path)
-    tensors, meta = read_tensors(path)
+    tensors, meta, _ = read_with_digest(path)
     tensors = {name: value.copy() for name, value in tensors.items()}
     spoil, message = BROKEN[fault]
     spoil(tensors, meta)

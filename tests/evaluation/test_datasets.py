@@ -160,7 +160,7 @@ def test_ubnormal_has_validation_clips_labelled_by_intervals(
     masks.mkdir(parents=True)
     np.save(masks / "001_0100.npy", np.zeros(N_FRAMES, dtype=np.bool_))
     dataset = open_dataset(tmp_path, split=split)
-    pairs = list(dataset.validation_clips())
+    pairs = list(dataset.validation_set().test_clips())
     assert [clip.name for clip, _ in pairs] == VALIDATION
     (abnormal, labels), (_, calm) = pairs
     assert abnormal.n_frames == 5  # poses end at frame 2, the last interval at 4
@@ -175,7 +175,7 @@ def test_validation_is_measured_as_the_test_is(tmp_path: Path) -> None:
     write_ubnormal_with_validation(tmp_path, "validation")
     inner = open_dataset(tmp_path, split="validation")
     assert [clip.name for clip, _ in inner.test_clips()] == [
-        clip.name for clip, _ in open_dataset(tmp_path).validation_clips()
+        clip.name for clip, _ in open_dataset(tmp_path).validation_set().test_clips()
     ]
     assert inner.name == f"{tmp_path.name} validation"
     assert inner.smoothing == FrameSmoothing(1, 21)
@@ -189,7 +189,7 @@ def test_a_validation_clip_without_intervals_is_an_error(tmp_path: Path) -> None
     write_poses(tmp_path, "validation", ["abnormal_scene_3_scenario_3"])
     dataset = open_dataset(tmp_path)
     with pytest.raises(DataError, match=r"scene_3_scenario_3_tracks.txt: expected a readable file"):
-        dataset.validation_clips()
+        dataset.validation_set().test_clips()
 
 
 def test_a_directory_validation_is_laid_out_as_the_data_set_itself(shanghaitech: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_directory_validation_is_laid_out_as_the_data_set_itself(shanghaitech:
     write_masks(inner, ["01_0130", "01_0777"])
     write_poses(inner, "test", ["01_0130", "01_0777"])
     dataset = open_dataset(shanghaitech, split="hr")
-    names = [clip.name for clip, _ in dataset.validation_clips()]
+    names = [clip.name for clip, _ in dataset.validation_set().test_clips()]
     assert names == ["01_0130", "01_0777"]  # the split is the test's
 
 
@@ -205,7 +205,7 @@ def test_validation_poses_are_stored_as_the_others_are(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "validation"):
         write_masks(root, ["01_0222"])
         write_poses(root, "test", ["01_0222"])
-    ((clip, _),) = open_dataset(tmp_path, layout="poselift").validation_clips()
+    ((clip, _),) = open_dataset(tmp_path, layout="poselift").validation_set().test_clips()
     np.testing.assert_array_equal(clip.tracks[0].keypoints[0, 0], [20, 10])
 
 
@@ -213,7 +213,7 @@ def test_a_data_set_without_validation_clips_says_so(shanghaitech: Path) -> None
     dataset = open_dataset(shanghaitech)
     assert dataset.validation is None
     with pytest.raises(DataError, match="expected a data set with validation clips, got one with"):
-        dataset.validation_clips()
+        dataset.validation_set().test_clips()
 
 
 def test_poses_alone_are_no_data_set(shanghaitech: Path) -> None:
@@ -280,7 +280,6 @@ def test_a_directory_that_is_no_data_set_says_what_was_looked_for(tmp_path: Path
         str(tmp_path),
         "gt/test_frame_mask/<clip>.npy",
         "gt/<clip>_tracks.txt",
-        "tracks.npz",
     ):
         assert looked_for in error.value.problem
     assert "gt and pose" in error.value.hint

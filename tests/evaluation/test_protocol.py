@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from stepvad import skeletons, windows
+from stepvad import skeletons
 from stepvad.config import Config
 from stepvad.errors import DataError, Progress
 from stepvad.evaluation.datasets import Dataset, FrameSmoothing, open_dataset
@@ -36,6 +36,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
+from stepvad.windows import runs
 from stepvad.windows.body import Repairs
 from stepvad.windows.views import ViewSettings
 
@@ -367,7 +368,7 @@ class AnkleSpeed:
         self.config, self.view_settings = config, [ViewSettings(config)]
 
     def score(self, clip: Clip) -> Scores:
-        index, counts = windows.cut(clip, self.view_settings, skeletons.STEP18)
+        index, counts = runs.cut(clip, self.view_settings, skeletons.STEP18)
         batch = index.windows(slice(None))
         motion = np.abs(np.diff(batch.x, axis=3)).mean(axis=(1, 2, 3))
         E = np.stack([motion, -motion], axis=1).astype(np.float32)

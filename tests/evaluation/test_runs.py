@@ -28,7 +28,7 @@ from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.protocol import FrameView, ScoredClip
 from stepvad.evaluation.runs import (
     AGAIN,
-    METADATA_KEY,
+    FACTS_KEY,
     ExperimentRun,
     SweepPlace,
     SweepTask,
@@ -304,7 +304,7 @@ def _parquet(metadata: bytes | None) -> bytes:
     """A file with a column of its own."""
     table = pa.table({"x": [1, 2]})
     sink = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata(metadata and {METADATA_KEY: metadata}), sink)
+    pq.write_table(table.replace_schema_metadata(metadata and {FACTS_KEY: metadata}), sink)
     return bytes(sink.getvalue())
 
 
@@ -347,7 +347,7 @@ def kept(results: Path) -> dict[str, tuple[int, bytes]]:
 def content(file: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """What a result tells, but for the times, and its scores."""
     table = pq.read_table(file)
-    facts = json.loads(table.schema.metadata[METADATA_KEY])
+    facts = json.loads(table.schema.metadata[FACTS_KEY])
     del facts["fit_s"], facts["finished"]
     return facts, table.to_pydict()
 

@@ -185,26 +185,6 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     assert again.end_open("stopped") == whole.events.end_open("stopped")
 
 
-def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
-    long_clips: list[Clip], small_model: Detector
-) -> None:
-    """What lets a worker pass over most frames without looking at their people."""
-    clip = long_clips[0]
-    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
-    whole, lazy = watcher(small_model, threshold), watcher(small_model, threshold)
-    seen = 0
-    for slot, poses in clip.by_frame():
-        (windows,) = update_all([(whole.stream, slot, poses)])
-        told = whole.events.observe(slot, SIZE, poses, windows)
-        if lazy.events.is_idle and not (threshold <= windows.A).any():
-            assert told == []
-        else:
-            seen += 1
-            assert lazy.events.observe(slot, SIZE, poses, windows) == told
-    assert 0 < seen < clip.n_frames
-    assert lazy.events.end_open("stopped") == whole.events.end_open("stopped")
-
-
 def one_event(small_model: Detector, clip: Clip, zones: Zones) -> tuple[Record, Record, Watcher]:
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     live = watcher(small_model, threshold, zones)
@@ -295,6 +275,28 @@ def test_a_box_leaves_out_joints_that_were_not_found(walkers: list[Clip]) -> Non
     keypoints, confidence = track.keypoints[0].copy(), track.confidence[0].copy()
     keypoints[3], confidence[3] = 0, 0
     assert min(box_of(Pose(1, keypoints, confidence))) > 0
+
+
+def test_restored_after_missing_frames_it_still_waits_for_whoever_may_come_back(
+    small_model: Detector,
+) -> None:
+    def see(live: Watcher, slots: range, score: float) -> list[str]:
+        found = list[str]()
+        for slot in slots:
+            A, sure = np.full(1, score, np.float32), np.ones(1, np.float32)
+            windows = WindowScores(np.array([1]), np.array([slot]), sure, A[:, None], A)
+            live.looked(slot, windows)
+            found += [kind for kind, _ in live.events.observe(slot, SIZE, (), windows)]
+        return [kind for kind in found if kind != "update"]
+
+    before, after = watcher(small_model, 3.0), watcher(small_model, 3.0)
+    assert see(before, range(5), 4.0) == []
+    assert see(before, range(5, 10), 5.0) == ["new"]
+    assert see(before, range(70, 72), 0.0) == []
+    state = before.events.state()
+    after.events.restore(decode(CameraEventsState, json.dumps(to_plain(state)), "state"))
+    assert after.events.peak_slot == before.events.peak_slot == 5
+    assert see(after, range(72, 80), 4.0) == [], "one event, as without the restart"
 
 
 def test_another_threshold_counts_at_once_and_an_open_event_goes_on(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import numpy as np
 import pytest
 
-from stepvad.codec import to_plain
+from stepvad.codec import from_plain, to_plain
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.record import event_id, message, recording_url
+from stepvad.events.record import Record, event_id, message, recording_url
 from tests.site.records import record
 from tests.site.sites import camera
 
@@ -25,25 +23,15 @@ def test_an_id_is_the_same_whenever_it_is_made_and_differs_in_every_part() -> No
     assert all(c.isalnum() or c == "-" for c in "".join(ids))
 
 
-def test_values_from_arrays_become_plain_ones() -> None:
-    one = record(
-        score=np.float32(4.5), track_id=np.int64(7), scales=np.array([1, 2], np.float32), box=None
-    )
-    assert type(one.score) is float
-    assert type(one.track_id) is int
-    json.dumps(to_plain(one))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"score": float("nan")}, "finite"),
-        ({"scales": (float("inf"),)}, "finite"),
+        ({"score": float("inf")}, "a finite number as score"),
+        ({"scales": (1.0, float("nan"))}, "a finite number as scales"),
         ({"camera": ""}, "camera"),
-        ({"box": (1.0, 2.0)}, "4 numbers"),
+        ({"box": (1.0, 2.0)}, "box"),
         ({"severity": "panic"}, "alert or detection"),
-        ({"camera_fps": 0.0}, "a rate above 0 as camera_fps"),
-        ({"model_fps": float("nan")}, "a rate above 0 as model_fps"),
+        ({"camera_fps": 0.0}, "camera_fps"),
         ({"end_time": 1001.0}, "neither"),
         ({"end_time": 1001.0, "ended_by": "boredom"}, "camera lost"),
     ],
@@ -51,7 +39,7 @@ def test_values_from_arrays_become_plain_ones() -> None:
 )
 def test_what_is_no_event_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        record(**changes)
+        from_plain(Record, to_plain(record()) | changes, "event")
 
 
 def test_an_event_never_ends_before_it_starts() -> None:

@@ -21,7 +21,7 @@ from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
 from stepvad.events.calibration import calibrate_cameras
 from stepvad.events.camera import CameraEvents, CameraEventsState, CameraProfile, RecordChange
-from stepvad.events.record import Record, clip_event_id
+from stepvad.events.record import Record
 from stepvad.events.rules import (
     LATE_S,
     Change,
@@ -166,7 +166,7 @@ def test_windows_that_come_late_make_the_same_events_live_and_later(
     clip = Clip("a", FPS, 51, tuple(tracks), COCO17)
     ended = [change.event for change in changes if change.kind == "end"]
     assert ended == events_in(scores(rows), FPS, rules, clip)
-    assert len({clip_event_id("a", event, FPS) for event in ended}) == len(ended)
+    assert len({(event.tracks[0], event.first_s) for event in ended}) == len(ended)
 
 
 def _lives(changes: list[Change]) -> list[str]:

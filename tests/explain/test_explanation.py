@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.config import Aggregation, Config, Reference
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.explain import explain, explain_event, explanation, ghosts, highest
+from stepvad.explain import explain, explanation, ghosts, highest
 from stepvad.explain.explanation import Attribution, Explanation, attribute
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
@@ -218,28 +218,12 @@ def test_the_highest_are_different_people(detector: Detector, odd_clip: Clip) ->
     assert len(highest(scores, 10**6)) == len(set(scores.windows.track_id.tolist()))
 
 
-def test_an_event_is_explained_window_by_window(
-    detector: Detector, odd_clip: Clip, top: Explanation
-) -> None:
-    last = int(top.frames[-1])
-    explained, said = explain_event(detector, odd_clip, top.track, last - 24, last)
-    assert sorted(int(one.frames[-1]) for one in explained) == [last - 12, last]
-    assert explained[0].score == max(one.score for one in explained)
-    assert said
-    findings = [finding for one in explained for finding in one.findings]
-    assert len(said) == len({finding.subject for finding in findings})
-    short, _ = explain_event(detector, odd_clip, top.track, last - 2, last)
-    assert [int(one.frames[-1]) for one in short] == [last]
-
-
 def test_a_window_that_is_not_there_is_refused(detector: Detector, odd_clip: Clip) -> None:
     track = int(detector.score(odd_clip).windows.track_id[0])
     with pytest.raises(DataError, match=r"ends in frame 99999, got windows from \d+ to \d+"):
         explain(detector, odd_clip, [(track, 99999)])
     with pytest.raises(DataError, match="got a track without windows"):
         explain(detector, odd_clip, [(12345, 20)])
-    with pytest.raises(DataError, match="ends in frame 99999"):
-        explain_event(detector, odd_clip, track, 99990, 99999)
 
 
 def test_raw_coordinates_are_explained_too(walkers: list[Clip]) -> None:

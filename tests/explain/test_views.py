@@ -13,7 +13,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.evaluation.walkers import make_clips
-from stepvad.explain import Explanation, explain, explain_event, ghosts
+from stepvad.explain import Explanation, explain, ghosts
 from stepvad.explain.event import EventExplanation, explain_peak
 from stepvad.explain.explanation import attribute
 from stepvad.poses import Clip, Track
@@ -179,9 +179,6 @@ def test_an_event_and_its_json_show_shares(several: Detector, footage: list[Clip
     assert one["views"][2]["name"] == "motion over 25 frames"
     total = one["base"] + sum(map(sum, one["contributions"])) + sum(one["meanings"].values())
     assert total == pytest.approx(one["score"], abs=1e-4)
-    explained, said = explain_event(several, clip, track, frame - 50, frame)
-    assert len(explained) == 2
-    assert len(said) == len({finding.subject for one in explained for finding in one.findings})
 
 
 def test_around_a_young_peak_windows_still_touch(several: Detector, footage: list[Clip]) -> None:

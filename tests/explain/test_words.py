@@ -23,7 +23,8 @@ from stepvad.explain.words import (
     rank,
     strong_span,
 )
-from stepvad.skeletons import BOX, BUILT_IN, COCO17, HALPE26, STEP18, Skeleton
+from stepvad.skeletons import BUILT_IN, COCO17, HALPE26, STEP18, Skeleton
+from studies.unpack import BOX
 
 FRAMES = np.arange(120, 132)
 

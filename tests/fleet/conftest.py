@@ -1,58 +1,43 @@
-"""What tests of a fleet share: clips in which something happens, and databases."""
+"""What tests of a fleet share: brokers, and databases."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from stepvad.cli import main
-from stepvad.evaluation.walkers import make_clips
-from stepvad.poses import Clip
-from tests.fleet.fleets import FleetCommand, WorkerProcess, several
-from tests.fleet.results import Quiet, quiet
-from tests.fleet.servers import PostgresServer, postgres_server
+from stepvad.codec import encode
+from stepvad.events.record import Record
+from stepvad.fleet import database
+from stepvad.fleet.outbox import EventMessage
+from tests.fleet.served import Put, put_bodies
+from tests.fleet.servers import Broker, PostgresServer, broker, postgres_server, set_up
 
 _numbers = count()
 
 
-@pytest.fixture(scope="session")
-def scenes() -> list[Clip]:
-    """Clips of twelve seconds; in most somebody does what is unusual."""
-    return [clip for clip, _ in make_clips(6, seed=5, seconds=12.0, anomalies=True)]
-
-
-@pytest.fixture(scope="session")
-def undisturbed(scenes: list[Clip]) -> list[Quiet]:
-    """For each camera of `several` what it should say, which tests only read."""
-    return [quiet([one]) for one in several(scenes)]
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Broker]:
+    """A broker alone."""
+    with broker(tmp_path / "broker") as made:
+        yield made
 
 
 @pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FleetCommand:
-    """`stepvad` in this process: how a command ended, and what it said."""
-
-    def run(*words: str | Path, **environment: str) -> tuple[int, str]:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["stepvad", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        return int(end.value.code or 0), "".join(capsys.readouterr())
-
-    return run
+def fleet(server: Broker) -> Broker:
+    """A broker with the streams of a fleet."""
+    asyncio.run(set_up([server]))
+    return server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server for those that leave it running."""
-    with postgres_server() as server:
-        yield server
+    with postgres_server() as made:
+        yield made
 
 
 @pytest.fixture
@@ -83,10 +68,22 @@ async def _create(dsn: str, name: str) -> None:
         await connection.close()
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run in loops of asyncio."""
+    return "asyncio"
+
+
 @pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """Workers that a test makes and starts; whatever happens, they end here."""
-    made: list[WorkerProcess] = []
-    yield made
-    for one in made:
-        one.kill()
+def put(dsn: str) -> Put:
+    """Stores events of a site, as the writer does."""
+    asyncio.run(database.set_up(dsn, 90.0))
+
+    def stored(site: str, *events: Record) -> None:
+        bodies = [
+            encode(EventMessage(type="new" if one.is_open else "end", site=site, event=one))
+            for one in events
+        ]
+        asyncio.run(put_bodies(dsn, site, bodies))
+
+    return stored

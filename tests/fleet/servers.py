@@ -1,7 +1,8 @@
-"""Real servers on the loopback interface: NATS, PostgreSQL, as shipped, too; disks that fill."""
+"""Real servers on the loopback interface: NATS, PostgreSQL, as shipped, too."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -12,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,7 +20,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from stepvad.fleet.settings import BusSettings, FleetSettings
+from stepvad.fleet import streams
+from stepvad.fleet.connection import UnavailableError, connected
+from stepvad.fleet.settings import StreamSettings
+from stepvad.site.settings.sections import BrokerSettings
 from tests.video.servers import SLOWER, free_port, wait_until
 
 HERE = Path(sys.executable).parent / "nats-server"
@@ -47,6 +50,7 @@ class Broker:
     ) -> None:
         """`inside`: words before the command, which run it on another host."""
         directory.mkdir(parents=True, exist_ok=True)
+        self.program = PROGRAM
         self.name, self.port = name, port or free_port()
         self._monitor = free_port()
         self._host, self._inside = host, inside
@@ -55,7 +59,7 @@ class Broker:
         self._config.write_text(
             f'server_name: {name}\nlisten: "{host}:{self.port}"\nmax_payload: {payload}\n'
             f'http: "{host}:{self._monitor}"\n'
-            f'{JETSTREAM} store_dir: "{store or directory / name}", max_mem: 1GB, max_file: 4GB, '
+            f'{JETSTREAM} store_dir: "{store or directory / name}", max_mem: 1GB, max_file: 16GB, '
             f"sync_interval: always }}\n{more}"
         )
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,7 +72,7 @@ class Broker:
         """Start it and wait until it listens."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self._inside, PROGRAM, "-c", str(self._config)], stdout=log, stderr=log
+                [*self._inside, self.program, "-c", str(self._config)], stdout=log, stderr=log
             )
         wait_until(self._listens)
 
@@ -151,15 +155,21 @@ def cluster(
                 one.kill()
 
 
-def bus_settings(brokers: Sequence[Broker], **more: object) -> BusSettings:
+def broker_settings(brokers: Sequence[Broker], **more: object) -> BrokerSettings:
     """How to reach these servers."""
-    facts: dict[str, object] = {
-        "servers": [one.address for one in brokers],
-        "replicas": 3 if len(brokers) == 3 else 1,
-        "shards": 4,
-        **more,
-    }
-    return BusSettings.model_validate(facts)
+    return BrokerSettings.model_validate({"servers": [one.address for one in brokers], **more})
+
+
+async def set_up(brokers: Sequence[Broker], **sizes: object) -> None:
+    """Make the streams of a fleet, once brokers have found each other."""
+    settings = StreamSettings.model_validate({"replicas": len(brokers), **sizes})
+    async with connected(broker_settings(brokers), "admin") as admin:
+        for _ in range(round(100 * SLOWER)):
+            with suppress(UnavailableError):
+                await streams.set_up(admin, settings)
+                return
+            await asyncio.sleep(0.2)
+    pytest.fail("the streams of the fleet could not be made")
 
 
 SUPERUSER = "admin"
@@ -184,9 +194,11 @@ class PostgresServer:
         *settings: str,
         host: str = "127.0.0.1",
         inside: Sequence[str] = (),
+        env: Sequence[str] = (),
     ) -> None:
-        """`inside`: words before the command, which run it on another host."""
+        """`inside`: words before the command, which run it on another host; `env`: NAME=VALUE."""
         self.host, self._inside = host, inside
+        self._env = ["env", *env] if env else []
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
@@ -241,7 +253,7 @@ class PostgresServer:
             self.process = None
 
     def _as_user(self, program: str, *words: str) -> Sequence[str]:
-        command = [str(self._programs / program), *words]
+        command = [*self._env, str(self._programs / program), *words]
         if os.geteuid() != 0:
             return [*self._inside, *command]
         user = pwd.getpwnam("postgres")
@@ -256,13 +268,14 @@ def postgres_server(
     on: Path | None = None,
     host: str = "127.0.0.1",
     inside: Sequence[str] = (),
+    env: Sequence[str] = (),
 ) -> Iterator[PostgresServer]:
     """A server that runs, else a test is skipped; its directory is short as a socket's path is."""
     if binaries() is None:
         pytest.skip("needs PostgreSQL's initdb")
     directory = Path(mkdtemp(prefix="pg-", dir=on))
     directory.chmod(0o755)
-    server = PostgresServer(directory, *settings, host=host, inside=inside)
+    server = PostgresServer(directory, *settings, host=host, inside=inside, env=env)
     try:
         prepare(server)
         server.start()
@@ -270,179 +283,3 @@ def postgres_server(
     finally:
         server.kill()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-DEPLOY = Path(__file__).parents[2] / "deploy" / "fleet"
-
-
-def make_certificates(directory: Path, *sites: str) -> Path:
-    """Those of all roles, by the script that is shipped."""
-    certs = directory / "certs"
-    script = str(DEPLOY / "make-certificates")
-    subprocess.run([script, str(certs), "--", *sites], check=True, capture_output=True)
-    return certs
-
-
-class SecuredBroker:
-    """nats-server with the shipped configuration; only the port is the test's."""
-
-    def __init__(self, directory: Path, certs: Path, *sites: str) -> None:
-        self.certs, self.port = certs, free_port()
-        self._directory = directory / "nats"
-        shutil.copytree(DEPLOY / "nats", self._directory)
-        shutil.copytree(certs, self._directory / "certs")
-        self.write_users(*sites)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def write_users(self, *sites: str) -> None:
-        """The users of the sites; the server takes them when it is reloaded."""
-        done = subprocess.run([DEPLOY / "make-users", *sites], check=True, capture_output=True)
-        (self._directory / "sites.conf").write_bytes(done.stdout)
-
-    def reload(self) -> None:
-        """Tell the server to read its settings again, and wait until it has."""
-        assert self.process is not None
-        before = self.log().count("Reloaded server configuration")
-        self.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.log().count("Reloaded server configuration") > before)
-
-    def admin_settings(self) -> FleetSettings:
-        """What stepvad fleet setup is given."""
-        return FleetSettings(bus=self.settings("admin"))
-
-    def start(self) -> None:
-        command = [PROGRAM, "-c", "nats.conf", "-p", str(self.port)]
-        log = self._directory / "log.txt"
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=self._directory)
-        deadline = time.monotonic() + 10 * SLOWER
-        while "Server is ready" not in log.read_text():
-            assert self.process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def log(self) -> str:
-        return (self._directory / "log.txt").read_text()
-
-    @property
-    def address(self) -> str:
-        return f"tls://localhost:{self.port}"
-
-    def settings(self, role: str) -> BusSettings:
-        """How a role finds it."""
-        return BusSettings.model_validate(
-            {
-                "servers": [self.address],
-                "shards": 4,
-                "inbox": f"_INBOX.{role}",
-                "tls": {
-                    "ca": self.certs / "ca.pem",
-                    "cert": self.certs / f"{role}.pem",
-                    "key": self.certs / f"{role}.key",
-                },
-            }
-        )
-
-    def section(self, role: str, section: str = "bus") -> str:
-        """The same as text."""
-        files = "\n".join(
-            f'{name} = "{self.certs / file}"'
-            for name, file in (("ca", "ca.pem"), ("cert", f"{role}.pem"), ("key", f"{role}.key"))
-        )
-        return (
-            f'[{section}]\nservers = ["{self.address}"]\nshards = 4\ninbox = "_INBOX.{role}"\n'
-            f"[{section}.tls]\n{files}\n"
-        )
-
-
-@contextmanager
-def secured_broker(directory: Path, certs: Path, *sites: str) -> Iterator[SecuredBroker]:
-    made = SecuredBroker(directory, certs, *sites)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.kill()
-
-
-def secure(server: PostgresServer, certs: Path) -> None:
-    """Give a server that is not started yet the shipped settings; its superuser stays local."""
-    there = server.data / "certs"
-    there.mkdir()
-    for name in ("ca.pem", "postgres.pem", "postgres.key"):
-        shutil.copy(certs / name, there / name)
-    hba = (DEPLOY / "postgres" / "pg_hba.conf").read_text()
-    # the superuser of the tests has another name, and no account of the system
-    own = f"local all {SUPERUSER} trust\n"
-    (server.data / "pg_hba.conf").write_text(own + hba)
-    shutil.copy(DEPLOY / "postgres" / "postgresql.conf", server.data / "fleet.conf")
-    with (server.data / "postgresql.conf").open("a") as file:
-        file.write("\ninclude 'fleet.conf'\n")
-    if os.geteuid() == 0:
-        for path in (there, *there.iterdir(), server.data / "fleet.conf"):
-            shutil.chown(path, "postgres", "postgres")
-            path.chmod(0o700 if path.is_dir() else 0o600)
-
-
-def make_roles(server: PostgresServer) -> None:
-    """Roles and database, by the file that is shipped."""
-    psql = shutil.which("psql") or "psql"
-    subprocess.run(
-        [
-            *(psql, "-q", "-v", "ON_ERROR_STOP=1", "-h", str(server.directory)),
-            *("-p", str(server.port), "-U", SUPERUSER, "-d", "postgres"),
-            *("-f", str(DEPLOY / "postgres" / "roles.sql")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-
-
-def dsn(server: PostgresServer, certs: Path, role: str, *, mode: str = "verify-full") -> str:
-    """The address of the database for a role."""
-    files = f"sslrootcert={certs}/ca.pem&sslcert={certs}/{role}.pem&sslkey={certs}/{role}.key"
-    return f"postgresql://{role}@localhost:{server.port}/stepvad?sslmode={mode}&{files}"
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A file system of a few megabytes."""
-
-    path: Path
-
-    def fill(self) -> None:
-        """Leave no byte free."""
-        with (self.path / "fills").open("ab", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-
-    def free(self) -> None:
-        """Give the space back."""
-        (self.path / "fills").unlink()
-
-
-@contextmanager
-def small_disk(mb: int) -> Iterator[Disk]:
-    """A disk of its own, where mounting is allowed; else the test is skipped."""
-    path = Path(mkdtemp(prefix="disk-"))
-    path.chmod(0o755)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={mb}m,mode=755", "none", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-        problem = done.stderr.strip() if done.returncode else ""
-    except OSError as error:
-        problem = str(error)
-    if problem:
-        path.rmdir()
-        pytest.skip(f"a small disk cannot be mounted: {problem}")
-    try:
-        yield Disk(path)
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-        path.rmdir()

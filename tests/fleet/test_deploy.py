@@ -4,78 +4,98 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import re
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from stepvad.fleet import settings
-from stepvad.fleet.events import writer
-from stepvad.fleet.events.writer import WriterMetrics
-from stepvad.fleet.subjects import SHARDS
-from stepvad.fleet.worker import stats
-from stepvad.fleet.worker.scoring import ScoringStats
-from tests.fleet.deployed import (
-    BROKERS,
-    CHART,
-    FLEET,
-    VARIANTS,
-    expressions,
-    manifests,
-    of_kind,
-    pods,
-    rendered,
-    said,
-    services,
-    tool,
-    yaml,
-)
-from tests.fleet.servers import PROGRAM
+from stepvad.fleet import plan
+from stepvad.fleet.settings import load
 from tests.pages import ROOT
 
-HOMES = {
-    "nats": ["nats/nats.conf", "nats/cluster.conf", "nats/sites.conf"],
-    "postgres": ["postgres/postgresql.conf", "postgres/pg_hba.conf", "postgres/roles.sql"],
-    "prometheus": ["prometheus/prometheus.yml", "prometheus/rules.yaml"],
-    **{role: [f"{role}.toml"] for role in ("admin", "worker", "events", "page")},
+FLEET = ROOT / "deploy" / "fleet"
+CHART = FLEET / "chart"
+TOOLS = ROOT / ".venv" / "bin"
+SITES = {"sites": {"south_1": {"settings": 'name = "south_1"\n'}}}
+VARIANTS = {
+    "usual": ["--set-json", f"sites={json.dumps(SITES['sites'])}"],
+    "public, own database": [
+        *("--set", "nats.public.type=LoadBalancer", "--set", "postgres.enabled=false"),
+        *("--set", "networkPolicy.enabled=false"),
+    ],
 }
-YAML = [
-    *("compose.yaml", "cloudnativepg.yaml", ".compose-lint.yml", "chart/Chart.yaml"),
-    *("chart/values.yaml", "prometheus/prometheus.yml", "prometheus/rules.yaml"),
-]
+OLDEST, NEWEST = "1.29", "1.37"
+HOMES = {
+    "nats": ["nats/nats.conf", "nats/cluster.conf"],
+    "postgres": ["postgres/postgresql.conf", "postgres/pg_hba.conf", "postgres/roles.sql"],
+    "fleet": ["fleet.toml"],
+}
 YAMLLINT = (
     "{extends: default, rules: {line-length: disable, document-start: disable, "
     "comments: {min-spaces-from-content: 1}}}"
 )
-OLDEST, NEWEST = "1.29", "1.37"
+
+
+def tool(name: str) -> Path:
+    path = TOOLS / name
+    if not path.exists():
+        pytest.skip(f"needs {name}")
+    return path
+
+
+def said(*words: str | Path, code: int = 0) -> str:
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def helm(command: str, variant: str, *more: str, code: int = 0) -> str:
+    words = ["--set-file", f"accounts={FLEET / 'cameras.csv'}", *VARIANTS[variant], *more]
+    return said(tool("helm"), *command.split(), CHART, *words, code=code)
+
+
+@cache
+def manifests(variant: str) -> list[dict[str, Any]]:
+    tool("helm")
+    words = ["--set-file", f"accounts={FLEET / 'cameras.csv'}", *VARIANTS[variant]]
+    command: list[str | Path] = [
+        TOOLS / "helm",
+        "template",
+        "fleet",
+        CHART,
+        "--namespace",
+        "fleet",
+        *words,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(kind: str, variant: str = "usual") -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in manifests(variant) if one["kind"] == kind}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_helm_lints_the_chart(variant: str) -> None:
-    told = said(tool("helm"), "lint", "--strict", CHART, *VARIANTS[variant])
-    assert "0 chart(s) failed" in told
+    assert "0 chart(s) failed" in helm("lint --strict", variant)
 
 
-@pytest.mark.parametrize("wrong", ["worker.replica=3", "autoscaling.kind=maybe", "image=stepvad"])
+@pytest.mark.parametrize("wrong", ["writer.replica=3", "page.replicas=0", "image=stepvad", "x=1"])
 def test_a_value_that_is_none_is_refused(wrong: str) -> None:
-    told = said(tool("helm"), "lint", CHART, "--set", wrong, code=1)
+    told = helm("lint", "usual", "--set", wrong, code=1)
     assert "values don't meet the specifications of the schema" in told
 
 
+def test_a_chart_without_users_of_the_brokers_is_refused() -> None:
+    told = said(tool("helm"), "template", "fleet", CHART, code=1)
+    assert "made by stepvad fleet plan" in told
+
+
 def problem(manifest: dict[str, Any], version: str) -> str:
-    """What is wrong with a manifest by the schemas of Kubernetes; an empty text if nothing is."""
-    return _problem(json.dumps(manifest), version)
-
-
-@cache
-def _problem(text: str, version: str) -> str:
-    """Looked for once in what several variants have in common."""
     validate = pytest.importorskip("kubernetes_validate")
-    manifest = json.loads(text)
     try:
         validate.validate(manifest, version, strict=True)
     except validate.ValidationError as error:
@@ -86,14 +106,13 @@ def _problem(text: str, version: str) -> str:
 @pytest.mark.parametrize("version", [pytest.param(OLDEST, marks=pytest.mark.slow), NEWEST])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_kubernetes_would_take_every_manifest(variant: str, version: str) -> None:
-    found = [one for one in manifests(*VARIANTS[variant]) if one["kind"] != "ScaledObject"]
-    assert len(found) >= 20
-    assert [text for one in found if (text := problem(one, version))] == []
+    assert len(manifests(variant)) >= 14
+    assert [text for one in manifests(variant) if (text := problem(one, version))] == []
 
 
 def test_a_misspelt_or_wrong_field_is_found() -> None:
-    worker = of_kind("Deployment")["worker"]
-    misspelt, wrong = copy.deepcopy(worker), copy.deepcopy(worker)
+    writer = of_kind("Deployment")["writer"]
+    misspelt, wrong = copy.deepcopy(writer), copy.deepcopy(writer)
     spec = misspelt["spec"]["template"]["spec"]
     spec["terminationGracePeriodSecond"] = spec.pop("terminationGracePeriodSeconds")
     wrong["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "http"
@@ -101,14 +120,36 @@ def test_a_misspelt_or_wrong_field_is_found() -> None:
     assert "'http' is not of type 'integer'" in problem(wrong, NEWEST)
 
 
-@pytest.mark.parametrize("name", YAML)
-def test_yamllint_has_nothing_to_say(name: str) -> None:
-    assert said(tool("yamllint"), "--strict", "-d", YAMLLINT, FLEET / name) == ""
+def test_a_site_has_its_name_its_disk_and_one_copy() -> None:
+    site = of_kind("StatefulSet")["site-south-1"]
+    assert site["spec"]["replicas"] == 1
+    (claim,) = site["spec"]["volumeClaimTemplates"]
+    (container,) = site["spec"]["template"]["spec"]["containers"]
+    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    assert mounts["/data"] == claim["metadata"]["name"]
+    assert of_kind("ConfigMap")["site-south-1"]["data"] == {"site.toml": 'name = "south_1"\n'}
 
 
-def test_shellcheck_has_nothing_to_say() -> None:
-    scripts = [FLEET / name for name in ("prepare", "make-certificates", "make-users")]
-    assert said(tool("shellcheck"), *scripts, FLEET / "make-secrets") == ""
+def test_pods_can_do_little_and_are_watched() -> None:
+    found = [*of_kind("Deployment").values(), *of_kind("StatefulSet").values()]
+    assert len(found) == 5
+    for one in found:
+        spec = one["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        for container in spec["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert {"readinessProbe", "livenessProbe"} <= {*container}
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_whatever_has_copies_loses_one_at_a_time_and_speaks_to_few() -> None:
+    budgets = of_kind("PodDisruptionBudget")
+    assert {*budgets} == {"nats", "writer", "page", "site"}
+    policies = of_kind("NetworkPolicy")
+    assert policies["nothing"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert "site-to-nats-4222" in policies
+    assert not [name for name in policies if name.startswith("site-to-postgres")]
 
 
 @pytest.mark.parametrize("name", HOMES)
@@ -120,245 +161,76 @@ def test_the_chart_carries_the_files_of_the_fleet_unchanged(name: str) -> None:
     assert all((CHART / "files" / file).is_symlink() for file in homes)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("compose.yaml", "cloudnativepg.yaml", ".compose-lint.yml", "chart/Chart.yaml"),
+        *("chart/values.yaml", "redpanda-connect.yaml"),
+    ],
+)
+def test_yamllint_has_nothing_to_say(name: str) -> None:
+    assert said(tool("yamllint"), "--strict", "-d", YAMLLINT, FLEET / name) == ""
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    scripts = [FLEET / name for name in ("prepare", "make-certificates", "make-secrets")]
+    assert said(tool("shellcheck"), *scripts) == ""
+
+
+def test_the_compose_file_is_of_the_specification_and_safe() -> None:
+    compose = yaml.safe_load((FLEET / "compose.yaml").read_text("utf-8"))
+    spec = pytest.importorskip("compose_spec")
+    facts = {key: one for key, one in compose.items() if key[:2] != "x-"}
+    spec.PyCompose.from_yaml(yaml.safe_dump(facts)).validate()
+    config = FLEET / ".compose-lint.yml"
+    file = FLEET / "compose.yaml"
+    said(tool("compose-lint"), "check", "--fail-on", "low", "--config", config, file)
+    for name, service in compose["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        for secret in service.get("secrets", []):
+            of = secret if isinstance(secret, str) else secret["source"]
+            assert of in compose["secrets"], name
+
+
+def test_the_settings_of_the_centre_can_be_read_and_fit_the_brokers() -> None:
+    settings = load(FLEET / "fleet.toml")
+    assert settings.streams.replicas == 3
+    compose = yaml.safe_load((FLEET / "compose.yaml").read_text("utf-8"))
+    hosts = {server.split("//")[1].split(".")[0] for server in settings.broker.servers}
+    assert hosts <= {*compose["services"]}
+
+
 def certificates(directory: Path, *sites: str) -> Path:
-    names = [f"{name}.nats" for name in BROKERS]
+    names = [f"nats-{n}.nats" for n in range(3)]
     said(FLEET / "make-certificates", directory / "certs", *names, "postgres", "--", *sites)
     return directory / "certs"
 
 
-def test_the_broker_takes_the_configuration_of_the_chart(tmp_path: Path) -> None:
-    certificates(tmp_path)
-    for name, text in of_kind("ConfigMap")["nats"]["data"].items():
-        (tmp_path / name).write_text(text)
-
-    def tested() -> subprocess.CompletedProcess[str]:
-        command = [PROGRAM, "-t", "-c", "cluster.conf"]
-        known = os.environ | {"BROKER": "nats-0"}
-        return subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True)
-
-    assert tested().returncode == 0, tested().stderr
-    text = (tmp_path / "nats.conf").read_text("utf-8")
-    (tmp_path / "nats.conf").write_text(text.replace("interval: always", "interval: sometimes"))
-    assert tested().returncode == 1
-    memory = re.search(r"max_memory_store: (\d+)GB", text)
-    limit = of_kind("StatefulSet")["nats"]["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert memory is not None
-    assert int(limit["limits"]["memory"].removesuffix("Gi")) > int(memory[1])
-    assert re.search(r"^ *sync_interval: always", text, re.MULTILINE)
-
-
-def test_brokers_and_database_start_the_same_way_everywhere() -> None:
-    chart = of_kind("StatefulSet")
-    container = chart["nats"]["spec"]["template"]["spec"]["containers"][0]
-    words = [*container["command"], *container["args"]]
-    del words[(at := words.index("-P")) : at + 2]
-    env = {one["name"]: one for one in container["env"]}
-    assert env["BROKER"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    for name in BROKERS:
-        service = services()[name]
-        assert service["command"] == words
-        assert service["environment"] == {"BROKER": name, "GOMEMLIMIT": env["GOMEMLIMIT"]["value"]}
-        assert service["working_dir"] == container["workingDir"]
-        assert service["networks"]["default"]["aliases"] == [f"{name}.nats"]
-    assert chart["nats"]["spec"]["replicas"] == len(BROKERS)
-    database = chart["postgres"]["spec"]["template"]["spec"]["containers"][0]
-    assert database["args"] == services()["postgres"]["command"]
-    job = of_kind("Job")["setup-1"]["spec"]["template"]["spec"]["containers"][0]
-    assert job["command"] == services()["setup"]["entrypoint"]
-    dollars = [word.replace("$$", "$") for word in services()["postgres"]["entrypoint"]]
-    assert database["command"] == dollars
-    images = {name: services()[name]["image"] for name in ("nats-0", "postgres", "prometheus")}
-    assert {*images.values()} <= {*re.findall(r"image: (\S+)", rendered())}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_pod_may_do_more_than_it_has_to(variant: str) -> None:
-    found = dict(pods(*VARIANTS[variant]))
-    assert {"nats", "worker", "events", "page", "setup"} <= {*found}
-    for part, template in found.items():
-        spec = template["spec"]
-        assert spec["automountServiceAccountToken"] is False
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["runAsUser"] >= 999
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
-            assert "memory" in container["resources"]["limits"]
-            assert re.search(r":v?\d+\.\d+(\.\d+)?(-\w+)?$", container["image"])
-            if part != "setup":
-                assert {"readinessProbe", "livenessProbe"} <= {*container}
-
-
-def test_secrets_are_named_and_never_told() -> None:
-    assert not of_kind("Secret")
-    text = rendered()
-    assert not re.search(r"BEGIN [A-Z ]*KEY|password *[:=] *['\"]?\w", text, re.IGNORECASE)
-    by_part = {part: {*re.findall(r"'name': '(stepvad-\w+)'", str(pod))} for part, pod in pods()}
-    shared = {"stepvad-fleet"}  # the service account's name is nobody's secret
-    assert {part: names - shared for part, names in by_part.items()} == {
-        "nats": {"stepvad-nats"},
-        "nats-exporter": set(),
-        "worker": {"stepvad-worker"},
-        "events": {"stepvad-events", "stepvad-writer"},
-        "page": {"stepvad-reader"},
-        "setup": {"stepvad-admin", "stepvad-owner"},
-        "postgres": {"stepvad-postgres"},
-        "prometheus": set(),
-    }
-
-
-def test_make_secrets_makes_what_the_chart_asks_for(tmp_path: Path) -> None:
-    tool("kubectl")
-    made = said(FLEET / "make-secrets", certificates(tmp_path))
-    found = {one["metadata"]["name"]: one for one in yaml.safe_load_all(made)}
-    assert {*found} == {*yaml.safe_load((CHART / "values.yaml").read_text())["secrets"].values()}
-    assert {*found["stepvad-token"]["data"]} == {"token"}
-    for name, one in found.items():
-        assert problem(one, NEWEST) == ""
-        if name != "stepvad-token":
-            assert {*one["data"]} == {"ca.crt", "tls.crt", "tls.key"}
-            assert all(one["data"].values())
-
-
-def test_services_budgets_and_policies_are_about_pods_that_there_are() -> None:
-    parts = {part for part, _ in pods()}
-    for service in of_kind("Service").values():
-        part = service["spec"]["selector"]["app.kubernetes.io/component"]
-        (spec,) = [pod["spec"] for name, pod in pods() if name == part]
-        ports = {port["name"] for one in spec["containers"] for port in one["ports"]}
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-    for kind in ("PodDisruptionBudget", "NetworkPolicy"):
-        found = re.findall(r"'app.kubernetes.io/component': '([\w-]+)'", str(of_kind(kind)))
-        assert {*found} <= parts
-    assert {*of_kind("PodDisruptionBudget")} == {"nats", "worker", "events"}
-
-
-def test_only_who_has_to_may_reach_a_port() -> None:
-    policies = of_kind("NetworkPolicy")
-    assert policies["nothing"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    ways = set()
-    for policy in policies.values():
-        (name, to) = (policy["metadata"]["name"], policy["spec"])
-        for rule in to.get("ingress", []):
-            if name.endswith("-in"):
-                known = re.findall(r"component': '([\w-]+)'", str(rule["from"]))
-                ways |= {(part, name[:-3], rule["ports"][0]["port"]) for part in known}
-    assert ways == {
-        *((part, "nats-4222", 4222) for part in ("worker", "events", "setup")),
-        *((part, "postgres-5432", 5432) for part in ("events", "page", "setup")),
-        ("nats", "nats-6222", 6222),
-        ("nats-exporter", "nats-8222", 8222),
-        ("prometheus", "worker-9100", 9100),
-        ("prometheus", "events-9100", 9100),
-        ("prometheus", "nats-exporter-7777", 7777),
-    }
-    for part, to, port in ways:
-        egress = policies[f"{part}-to-{to.rpartition('-')[0]}-{port}"]["spec"]["egress"]
-        assert egress[0]["ports"] == [{"port": port, "protocol": "TCP"}]
-    opened = of_kind("NetworkPolicy", *VARIANTS["not scaled, open to edges"])
-    assert {*opened} - {*policies} == {"edges"}
-
-
-def test_workers_have_time_to_drain_and_are_scaled_by_lag() -> None:
-    spec = of_kind("Deployment")["worker"]["spec"]
-    assert "replicas" not in spec  # the autoscaler's
-    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 60
-    assert services()["worker"]["stop_grace_period"] == "60s"
-    scaled = of_kind("ScaledObject")["worker"]["spec"]
-    hpa = of_kind("HorizontalPodAutoscaler", *VARIANTS["scaled by Kubernetes"])["worker"]["spec"]
-    known = {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval"}
-    assert {*scaled} == known | {"fallback", "advanced", "triggers"}
-    for trigger in scaled["triggers"]:
-        assert {*trigger} == {"type", "name", "metricType", "metadata"}
-        assert all(isinstance(value, str) for value in trigger["metadata"].values())
-    asked = [one["metadata"]["query"] for one in scaled["triggers"] if one["type"] == "prometheus"]
-    rules = yaml.safe_load((FLEET / "prometheus" / "rules.yaml").read_text())["groups"]
-    records = {rule.get("record") for group in rules for rule in group["rules"]}
-    assert len(asked) == 2
-    assert {*asked} <= records
-    behaviour = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    assert behaviour == hpa["behavior"]
-    assert scaled["maxReplicaCount"] == hpa["maxReplicas"] <= SHARDS
-    none = of_kind("Deployment", *VARIANTS["not scaled, open to edges"])["worker"]
-    assert none["spec"]["replicas"] == hpa["minReplicas"]
-
-
-def test_promtool_takes_the_rules_and_they_go_off_when_they_should() -> None:
-    promtool = tool("promtool")
-    said(promtool, "check", "config", FLEET / "prometheus" / "prometheus.yml")
-    said(promtool, "test", "rules", ROOT / "tests" / "fleet" / "data" / "rules-test.yaml")
-
-
-def test_compose_is_of_the_specification_and_safe() -> None:
-    spec = pytest.importorskip("compose_spec")
-    text = yaml.safe_load((FLEET / "compose.yaml").read_text("utf-8"))
-    merged = {key: value for key, value in text.items() if not key.startswith("x-")}
-    parsed = spec.PyCompose.from_yaml(yaml.safe_dump(merged))
-    parsed.validate()
-    assert parsed.service_names() == sorted(services())
-    merged["services"]["worker"]["stop_grace_periods"] = "60s"
-    with pytest.raises(ValueError, match="stop_grace_periods"):
-        spec.PyCompose.from_yaml(yaml.safe_dump(merged))
-    config = ("--config", FLEET / ".compose-lint.yml")
-    said(tool("compose-lint"), "check", "--fail-on", "low", *config, FLEET / "compose.yaml")
-
-
-def test_everything_that_compose_names_is_there(tmp_path: Path) -> None:
+def test_the_cameras_of_the_example_make_the_site_of_the_compose_file(tmp_path: Path) -> None:
+    (site,) = plan.read_cameras(FLEET / "cameras.csv")
     compose = yaml.safe_load((FLEET / "compose.yaml").read_text("utf-8"))
-    certs = certificates(tmp_path, "north")
-    for name, service in services().items():
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
-        for volume in service.get("volumes", []):
-            source = volume.partition(":")[0]
-            if source.startswith("."):
-                assert source == "./models" or (FLEET / source).exists(), source
-            else:
-                assert source in compose["volumes"]
-        for secret in service.get("secrets", []):
-            told = secret if isinstance(secret, str) else secret["source"]
-            file = Path(compose["secrets"][told]["file"])
-            assert file.parent.name == "secrets" or (certs / file.name).is_file()
-            if isinstance(secret, dict):
-                assert Path(secret["target"]).name == file.name, name
-        if "build" in service:
-            assert (FLEET / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
-    assert os.access(FLEET / "prepare", os.X_OK)
+    volumes = compose["services"]["site"]["volumes"]
+    assert f"./sites/{site.name}.toml:/data/site.toml:ro" in volumes
+    certs = certificates(tmp_path, site.name)
+    assert (certs / f"{site.name}.pem").is_file()
+    assert (certs / f"{site.name}.key").stat().st_mode & 0o077 == 0
 
 
-def test_every_role_is_told_of_the_same_bus_and_of_its_own_certificate() -> None:
-    told = {role: settings.load(FLEET / f"{role}.toml") for role in ("admin", "events")}
-    told["worker"] = settings.load_worker(FLEET / "worker.toml")
-    edge = settings.load_edge(FLEET / "edge.toml")
-    buses = {role: one.bus for role, one in told.items()} | {"edge-north": edge.fleet.bus}
-    for role, bus in buses.items():
-        assert bus.servers == [f"tls://{name}.nats:4222" for name in BROKERS]
-        assert (bus.shards, bus.replicas, bus.inbox) == (SHARDS, 3, f"_INBOX.{role}")
-        assert bus.tls is not None
-        assert bus.tls.cert == FLEET / "certs" / f"{role}.pem"
-    page = settings.load(FLEET / "page.toml")
-    assert page.web.token == "file:/run/secrets/token"
-    for name in ("setup", "events", "page"):
-        address = services()[name]["environment"]["STEPVAD_EVENTS_DSN"]
-        assert f'value: "{address}"' in rendered()
-
-
-def test_every_metric_of_ours_that_a_rule_or_a_panel_asks_for_is_one_that_a_role_has() -> None:
-    worker = stats.WorkerMetrics(
-        stats.WorkerStats(), ScoringStats(), lambda: 0, lambda: 0, lambda: 0, lambda: 0
+def test_make_secrets_makes_those_that_the_chart_names(tmp_path: Path) -> None:
+    certificates(tmp_path, "south_1")
+    # kubectl comes from no package: a stand-in prints what it would be asked
+    stand_in = tmp_path / "bin" / "kubectl"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        '#!/bin/sh\ncase "$*" in */dev/stdin) cat >/dev/null ;; esac\n'
+        'for word; do case "$word" in stepvad-*) echo "$word" ;; esac; done\n'
     )
-    found = [*worker.collect(), *WriterMetrics(writer.WriterStats()).collect()]
-    names = {f"{one.name}_total" if one.type == "counter" else one.name for one in found}
-    names |= {f"{one.name}_bucket" for one in found if one.type == "histogram"}
-    rules = (FLEET / "prometheus" / "rules.yaml").read_text("utf-8")
-    rules += " ".join(expressions())
-    asked = {*re.findall(r"\bstepvad_fleet_[a-z_]+\b", rules)}
-    assert len(asked) > 6
-    assert asked <= names, asked - names
-    reasons = {*re.findall(r'reason="(\w+)"', rules)}
-    shard = (ROOT / "src" / "stepvad" / "fleet" / "worker" / "shard.py").read_text("utf-8")
-    assert all(f'"{reason}"' in shard for reason in reasons)
+    stand_in.chmod(0o755)
+    command: list[str | Path] = [FLEET / "make-secrets", tmp_path / "certs", "south_1"]
+    environment = {"PATH": f"{stand_in.parent}:/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    made = {line for line in done.stdout.splitlines() if line.startswith("stepvad-")}
+    named = {*yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))["secrets"].values()}
+    assert made == named | {"stepvad-site-south-1"}

@@ -1,245 +1,273 @@
-"""The page of a site, showing the events of a fleet."""
+"""The page of a fleet: events of all sites, what sites answer, and how they are."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-import signal
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from playwright.sync_api import Page, expect
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocketDisconnect
+from nats.aio.msg import Msg
 
-from stepvad.errors import ConfigError
-from stepvad.fleet.events.postgres import FleetEvents, connect
-from stepvad.fleet.events.reader import EventReader
+from stepvad.codec import encode, from_plain, to_plain
+from stepvad.events.record import Review
+from stepvad.explain.event import EventExplanation
+from stepvad.fleet import registry, streams
+from stepvad.fleet.connection import Connection, ConnectionThread
+from stepvad.fleet.event_store import EventStore
+from stepvad.fleet.page import AWAY_S, MOST_MARKS, Sites, add_mark
+from stepvad.fleet.registry import FalseAlerts, Rollout, Run, RunningRun, Status
 from stepvad.fleet.settings import FleetSettings
+from stepvad.formats import tracks
 from stepvad.site.status import LiveStatus
 from stepvad.web import PageContext, create_app
-from tests.browser import CHROMIUM, log_in
-from tests.fleet.fleets import Role
-from tests.fleet.results import change, event, over
-from tests.fleet.servers import PostgresServer
-from tests.video.servers import free_port, wait_until
-from tests.web.sites import BEARER, HERE, TOKEN, serve
+from tests.fleet.served import Put
+from tests.fleet.servers import Broker, broker_settings
+from tests.fleet.test_event_store import FAR, GATE, N1, N2, S3, YARD
+from tests.video.servers import wait_until
+from tests.web.sites import BEARER, EXPLANATION, HERE, TOKEN, crowd
 
-OPEN = {
-    *(("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")),
-    *(("GET", "/first"), ("POST", "/first")),
-}
-YARD, GATE = event(1, why="Left arm raised"), over(event(2, "north/gate", why="an arm raised"))
-FAR = over(event(3, "south/yard", why="left arm raised"))
+
+@dataclass
+class StandIn:
+    """A site that answers; `asked` is what it heard."""
+
+    connection: ConnectionThread
+    name: str = "north"
+    asked: list[str] = field(default_factory=list)
+    score: float = 6.5
+    error: str | None = None
+    poses: bytes = b""
+
+    def start(self) -> None:
+        async def answer(message: Msg) -> None:
+            told = json.loads(message.data)
+            self.asked.append(told["what"])
+            await message.respond(json.dumps(self._answer(told["what"])).encode())
+
+        self.connection.ask(lambda broker: broker.answer(streams.ask(self.name), answer), 5)
+
+    def _answer(self, what: str) -> dict[str, Any]:
+        if self.error is not None:
+            return {"error": self.error}
+        if what == "look":
+            return {"looked": True}
+        if what == "poses":
+            return {"poses": base64.b64encode(self.poses).decode()}
+        return {"explanation": EXPLANATION | {"score": self.score}}
+
+
+@dataclass
+class Centre:
+    """A page in this process, with its broker and its database."""
+
+    server: Broker
+    connection: ConnectionThread
+    store: EventStore
+    sites: Sites
+    client: TestClient
+
+    def do(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+        return self.connection.ask(work, 10)
+
+    def marks(self, site: str) -> dict[str, Any]:
+        last = self.do(lambda one: one.last(streams.MARKS, streams.marks(site)))
+        return {} if last is None else dict(json.loads(last.data))
+
+    def says(self, **status: Any) -> None:
+        data = encode(Status(**({"group": "sites"} | status)))
+        subject = streams.status(status["site"])
+        self.do(lambda one: one.publish(subject, data))
 
 
 @pytest.fixture
-def shelf(dsn: str) -> Iterator[EventReader]:
-    asyncio.run(_fill(dsn))
-    made = EventReader(dsn)
-    yield made
-    made.close()
-
-
-async def _fill(dsn: str) -> None:
-    async with connect(dsn) as events:
-        await events.migrate()
-        await events.write([change("new", YARD), change("end", GATE), change("end", FAR)])
-
-
-@pytest.fixture
-def app(shelf: EventReader) -> FastAPI:
-    return app_of(shelf)
-
-
-def app_of(shelf: EventReader) -> FastAPI:
-    return create_app(
-        PageContext(FleetSettings(), shelf, LiveStatus(), shelf.explanation, shelf.mark), TOKEN
-    )
-
-
-@pytest.fixture
-def client(app: FastAPI) -> TestClient:
-    return TestClient(app, base_url=HERE, headers=BEARER, follow_redirects=False)
-
-
-def ids(client: TestClient, **query: str | float) -> list[str]:
-    answer = client.get("/api/events", params=query)
-    assert answer.status_code == 200, answer.text
-    return [one["id"] for one in answer.json()["events"]]
-
-
-def test_events_are_listed_by_site_and_camera(client: TestClient) -> None:
-    assert ids(client) == [FAR.id, GATE.id, YARD.id]
-    assert ids(client, camera="north/") == [GATE.id, YARD.id]
-    assert ids(client, camera="south/yard") == [FAR.id]
-    assert ids(client, camera="yard") == []
-    assert ids(client, open="true") == [YARD.id]
-    assert ids(client, since=GATE.start_time, limit=1) == [FAR.id]
-    answer = client.get("/api/events", params={"limit": 2}).json()
-    assert ids(client, before=answer["next"]) == [YARD.id]
-    assert client.get("/api/events", params={"before": "nobody"}).status_code == 404
-
-
-def test_events_are_searched_as_those_of_a_site(client: TestClient) -> None:
-    assert ids(client, zone="gate") == [FAR.id, GATE.id, YARD.id]
-    assert ids(client, zone="gat") == []
-    assert ids(client, words="ARM south") == [FAR.id]
-    assert ids(client, words="arm nothing") == []
-    assert ids(client, words="north/gate") == [GATE.id]
-    assert ids(client, min_score=YARD.top_score) == [FAR.id, GATE.id, YARD.id]
-    assert ids(client, min_score=YARD.top_score + 0.1) == []
-    times = YARD.top_score / YARD.threshold
-    assert ids(client, min_times=times - 0.01, limit=2) == [FAR.id, GATE.id]
-    assert ids(client, min_times=times + 0.01) == []
-    client.put(f"/api/events/{GATE.id}/review")
-    client.put(f"/api/events/{FAR.id}/mark", json={"mark": "normal"})
-    assert ids(client, review="to_review") == [YARD.id]
-    assert ids(client, review="reviewed") == [FAR.id, GATE.id]
-    assert ids(client, review="reviewed", limit=1, before=FAR.id) == [GATE.id]
-    assert ids(client, review="normal") == [FAR.id]
-    assert ids(client, review="right") == []
-    assert client.get("/api/events").json()["to_review"] == 1
-
-
-def test_the_fleet_tells_its_cameras_and_what_is_stored(client: TestClient) -> None:
-    site = client.get("/api/site").json()
-    assert (site["name"], site["cameras"]) == ("fleet", ["north/gate", "north/yard", "south/yard"])
-    stored = client.get("/api/stored").json()
-    assert stored["kept"][0]["count"] == 3
-    assert client.get("/api/cameras").json() == []
-    assert client.get("/readyz").status_code == 200
-    assert "stepvad_uptime_seconds" in client.get("/metrics").text
-
-
-def test_an_event_is_shown_marked_and_deleted(client: TestClient) -> None:
-    assert client.get(f"/api/events/{GATE.id}").json()["camera"] == "north/gate"
-    assert client.get("/api/events/nobody").status_code == 404
-    mark = client.put(f"/api/events/{GATE.id}/mark", json={"mark": "normal"})
-    assert mark.json()["mark"] == "normal"
-    client.put(f"/api/events/{GATE.id}/mark", json={"mark": None})
-    assert client.get(f"/api/events/{GATE.id}").json()["mark"] is None
-    missing = client.get(f"/api/events/{GATE.id}/explanation")
-    assert missing.status_code == 404
-    assert "a fleet keeps no poses" in missing.json()["detail"]
-    assert client.delete(f"/api/events/{YARD.id}").status_code == 409
-    assert client.delete(f"/api/events/{GATE.id}").status_code == 204
-    answer = client.delete("/api/events", params={"camera": "south/"})
-    assert answer.json() == {"events": 1, "poses": 0, "kept_open": 0}
-    assert ids(client) == [YARD.id]
-
-
-def test_no_route_answers_without_the_token(app: FastAPI) -> None:
-    stranger = TestClient(app, base_url=HERE, follow_redirects=False)
-    asked = 0
-    for route in app.routes:
-        if isinstance(route, WebSocketRoute):
-            with (
-                pytest.raises(WebSocketDisconnect),
-                stranger.websocket_connect(HERE.replace("http", "ws") + route.path),
-            ):
-                pass
-            continue
-        assert isinstance(route, Route)
-        for method in route.methods or ():
-            if (method, route.path) in OPEN:
-                continue
-            answer = stranger.request(method, route.path.replace("{", "").replace("}", ""))
-            assert answer.status_code in (401, 303), (method, route.path)
-            asked += 1
-    assert asked > 15
-
-
-def test_a_page_that_may_only_read_says_that_it_may_not_delete(
-    shelf: EventReader, dsn: str, postgres: PostgresServer
-) -> None:
-    async def grant() -> None:
-        async with connect(dsn) as events:
-            await _role(events)
-            await events.migrate()
-
-    asyncio.run(grant())
-    reader = EventReader(dsn.replace("//admin@", "//stepvad_reader@"))
-    try:
-        client = TestClient(app_of(reader), base_url=HERE, headers=BEARER)
-        assert ids(client)
-        assert client.put(f"/api/events/{GATE.id}/mark", json={"mark": "normal"}).status_code == 200
-        refused = client.delete(f"/api/events/{GATE.id}")
-        assert (refused.status_code, refused.json()["detail"]) == (403, "this page may not do that")
-    finally:
-        reader.close()
-
-
-async def _role(events: FleetEvents) -> None:
-    words = "SELECT FROM pg_roles WHERE rolname = 'stepvad_reader'"
-    async with events._connection() as connection:
-        await connection.execute(
-            f"DO $$BEGIN IF NOT EXISTS ({words}) THEN CREATE ROLE stepvad_reader LOGIN; "
-            "END IF; END$$"
+def centre(fleet: Broker, put: Put, dsn: str) -> Iterator[Centre]:
+    put("north", YARD, GATE)
+    put("south", FAR)
+    with (
+        closing(ConnectionThread(broker_settings([fleet]), "page")) as connection,
+        closing(EventStore(dsn)) as store,
+    ):
+        sites = Sites(connection, store)
+        context = PageContext(
+            *(FleetSettings(), store, LiveStatus(), sites.explain, sites.mark),
+            replays=sites,
+            sites=sites.views,
         )
-
-
-def test_a_database_that_is_away_is_said_to_be(client: TestClient) -> None:
-    away = EventReader(f"postgresql://admin@127.0.0.1:{free_port()}/postgres")
-    try:
-        client = TestClient(app_of(away), base_url=HERE, headers=BEARER)
-        assert client.get("/api/events").status_code == 503
-        assert client.get("/readyz").status_code == 503
-        assert client.get("/healthz").status_code == 200
-    finally:
-        away.close()
-
-
-def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"events\.dsn"):
-        EventReader("mysql://a@b/c")
+        client = TestClient(create_app(context, TOKEN, ended=store), base_url=HERE, headers=BEARER)
+        yield Centre(fleet, connection, store, sites, client)
 
 
 @pytest.fixture
-def url(app: FastAPI) -> Iterator[str]:
-    server = serve(app, "127.0.0.1", 0)
-    yield server.url
-    server.stop()
+def north(centre: Centre) -> Iterator[StandIn]:
+    with closing(ConnectionThread(broker_settings([centre.server]), "north")) as connection:
+        made = StandIn(connection)
+        made.start()
+        yield made
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_shows_the_events_of_a_fleet_and_no_wall(url: str, blank: Page) -> None:
-    log_in(blank, url, TOKEN)
-    rows, camera = blank.locator("#list li"), blank.locator("#filters [name=camera]")
-    expect(rows).to_have_count(3)
-    expect(camera.locator("option")).to_have_count(6)
-    expect(blank.locator("#cameras")).to_be_hidden()
-    expect(blank.locator("#stored")).to_contain_text("events: 3")
-    for words in ("Beside calibration", "on disk", "Cameras"):
-        assert words not in blank.locator("body").inner_text()
-    blank.locator("#filters summary").click()
-    camera.select_option("north/")
-    expect(rows).to_have_count(2)
+def test_events_of_all_sites_are_listed_by_site_and_camera(centre: Centre) -> None:
+    def ids(**query: str) -> list[str]:
+        answer = centre.client.get("/api/events", params=query)
+        assert answer.status_code == 200, answer.text
+        return [one["id"] for one in answer.json()["events"]]
+
+    assert ids() == [S3, N2, N1]
+    assert ids(camera="north/") == [N2, N1]
+    assert ids(camera="south/yard") == [S3]
+    first = centre.client.get("/api/events", params={"limit": 2}).json()
+    assert ids(before=first["next"]) == [N1]
+    assert centre.client.get("/api/events", params={"before": "nobody"}).status_code == 404
+    site = centre.client.get("/api/site").json()
+    assert (site["name"], site["cameras"]) == ("fleet", ["north/gate", "north/yard", "south/yard"])
+    assert centre.client.get("/api/stored").json()["kept"][0]["count"] == 3
+    assert centre.client.get("/readyz").status_code == 200
+    assert centre.client.get("/api/precision").status_code == 200
 
 
-@pytest.mark.slow
-def test_the_page_is_served_with_a_token_from_a_file(dsn: str, tmp_path: Path) -> None:
-    asyncio.run(_fill(dsn))
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    port = free_port()
-    settings = tmp_path / "fleet.toml"
-    settings.write_text(f'[events]\ndsn = "env:DSN"\n[web]\nport = {port}\ntoken = "file:token"\n')
-    with Role("events", settings, "--serve", DSN=dsn) as role:
-        wait_until(lambda: "the page is at" in role.log.read_text() or role.process is None)
-        address = f"http://127.0.0.1:{port}/api/events"
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(address)
-        asked = urllib.request.Request(address, headers=BEARER)
-        with urllib.request.urlopen(asked) as answer:
-            assert len(json.load(answer)["events"]) == 3
-        assert role.process is not None
-        role.process.send_signal(signal.SIGINT)
-        assert role.process.wait(20) == 0, role.log.read_text()
+def test_a_mark_is_stored_and_waits_for_its_site(centre: Centre, north: StandIn) -> None:
+    answer = centre.client.put(f"/api/events/{N2}/mark", json={"mark": "normal"})
+    assert answer.json()["mark"] == "normal"
+    entry = centre.marks("north")[GATE.id]
+    assert (entry["mark"], entry["by"]) == ("normal", "token")
+    assert abs(entry["at"] - time.time()) < 60
+    assert entry["at"] == pytest.approx(answer.json()["reviewed"])
+    wait_until(lambda: north.asked == ["look"])
+    centre.client.put(f"/api/events/{N2}/mark", json={"mark": None})
+    assert centre.marks("north")[GATE.id]["mark"] is None
+    assert centre.marks("south") == {}
+    assert centre.client.put("/api/events/north:x/mark", json={"mark": None}).status_code == 404
+
+
+def test_many_who_mark_at_once_lose_no_mark_and_the_oldest_make_room(centre: Centre) -> None:
+    old = {f"old-{n}": {"mark": "normal", "at": float(n), "by": "eva"} for n in range(MOST_MARKS)}
+    subject = streams.marks("north")
+    centre.do(lambda one: one.publish(subject, encode(old)))
+    entry = Review("right", 1e9, "x" * 64)
+
+    async def all_at_once(broker: Connection) -> None:
+
+        ids = [f"{'n' * 100}{n}" for n in range(12)]
+        await asyncio.gather(*(add_mark(broker, "north", id, entry) for id in ids))
+
+    centre.do(all_at_once)
+    marks = centre.marks("north")
+    assert len(marks) == MOST_MARKS
+    assert sum(name.startswith("nnn") for name in marks) == 12
+    assert "old-11" not in marks
+    assert "old-12" in marks
+
+
+def test_an_explanation_is_asked_for_and_kept_once_its_event_has_ended(
+    centre: Centre, north: StandIn
+) -> None:
+    path = f"/api/events/{N1}/explanation"
+    assert centre.client.get(path).json()["words"][0]["says"] == "left arm raised"
+    centre.client.get(path)
+    assert north.asked == ["explain"] * 2  # it goes on
+    path, north.score = f"/api/events/{N2}/explanation", 3.0
+    centre.client.get(path)
+    centre.client.get(path)
+    assert north.asked == ["explain"] * 4  # an earlier moment
+    north.score = 6.5
+    told = centre.client.get(path).json()
+    assert centre.client.get(path).json() == told
+    assert len(north.asked) == 5
+    assert told == to_plain(from_plain(EventExplanation, EXPLANATION, ""))
+
+
+def test_a_site_that_is_away_is_an_answer_in_words(centre: Centre, north: StandIn) -> None:
+    answer = centre.client.get(f"/api/events/{S3}/explanation")
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == "The site south is away; ask again when it is back."
+    scene = centre.client.get(f"/api/events/{S3}/scene").json()
+    assert (scene["scene"], scene["words"]) == (None, answer.json()["detail"])
+    north.error = "it is no longer kept"
+    answer = centre.client.get(f"/api/events/{N2}/explanation")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        404,
+        "site north: it is no longer kept",
+    )
+    # marks wait until the site is back
+    assert centre.client.put(f"/api/events/{S3}/mark", json={"mark": "right"}).status_code == 200
+    assert centre.marks("south")[FAR.id]["mark"] == "right"
+
+
+def test_poses_are_played_and_not_kept(centre: Centre, north: StandIn) -> None:
+    north.poses = tracks.to_bytes(crowd())
+    scene = centre.client.get(f"/api/events/{N2}/scene").json()["scene"]
+    assert scene["camera"] == "north/gate"
+    assert scene["at"] == EXPLANATION["frame"] - scene["first"]
+    assert [person["track"] for person in scene["people"]] == [1, 2]
+    assert sorted(north.asked) == ["explain", "poses"]
+
+
+def test_a_broker_that_is_away_leaves_the_events_on_the_page(centre: Centre) -> None:
+    centre.server.kill()
+    assert len(centre.client.get("/api/events").json()["events"]) == 3
+    assert centre.client.get("/api/sites").status_code == 503
+    assert centre.client.get(f"/api/events/{N2}/explanation").status_code == 503
+    marked = centre.client.put(f"/api/events/{N2}/mark", json={"mark": "right"})
+    assert marked.status_code == 503
+
+
+def test_sites_are_listed_as_they_said_last(
+    centre: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.fleet.page.FRESH_S", 0.0)
+    assert centre.client.get("/api/sites").json() == []
+    centre.says(site="south", cameras={"online": 3, "offline": 1}, version="0.1", refused="no room")
+    centre.says(site="north", troubles=("a",), run=RunningRun(model="ab" * 32))
+    centre.says(site="north", troubles=("the disk is full",), run=RunningRun(model="ab" * 32))
+    centre.do(lambda one: one.publish(streams.status("west"), b'{"group": 7}'))
+    # a site speaks for itself alone
+    east = encode(Status(site="north", group="sites"))
+    centre.do(lambda one: one.publish(streams.status("east"), east))
+    told = centre.client.get("/api/sites").json()
+    assert [one["site"] for one in told] == ["east", "north", "south", "west"]
+    _, north, south, west = told
+    assert (north["troubles"], north["model"]) == (["the disk is full"], "ab" * 32)
+    assert (south["cameras"], south["refused"]) == ({"online": 3, "offline": 1}, "no room")
+    assert "no status that can be read" in west["troubles"][0]
+    assert not any(one["is_away"] for one in told)
+    late = time.time() + AWAY_S + 1
+    monkeypatch.setattr("stepvad.fleet.page.time.time", lambda: late)
+    assert all(one["is_away"] for one in centre.client.get("/api/sites").json())
+
+
+def test_a_thousand_sites_are_read_in_a_moment(centre: Centre) -> None:
+    async def say(broker: Connection) -> None:
+        for first in range(0, 1000, 100):
+            await asyncio.gather(
+                *(
+                    broker.publish(streams.status(f"s{n}"), encode(Status(site=f"s{n}", group="g")))
+                    for n in range(first, first + 100)
+                )
+            )
+
+    centre.connection.ask(say, 60)
+    assert len(centre.client.get("/api/sites").json()) == 1000
+
+
+def test_what_some_sites_try_is_withdrawn_if_false_alerts_rise(centre: Centre) -> None:
+    tried = Run(settings="[retention]\nevents_days = 9\n")
+    worse = FalseAlerts(days=1.0, false=9, before_days=10.0, before_false=2)
+    stage = registry.staged(Rollout(), tried, 50)
+    centre.do(lambda one: registry.change(one, "sites", lambda _: stage, "eva"))
+    centre.says(site="north", run=RunningRun(digest=tried.digest))
+    centre.sites.stop_rollouts()
+    assert centre.do(lambda one: registry.read(one, "sites"))[0].next is not None
+    centre.says(site="south", group="a.b")  # what a site says of itself may be anything
+    centre.says(site="north", run=RunningRun(digest=tried.digest), alerts=worse)
+    centre.sites.stop_rollouts()
+    value, revision = centre.do(lambda one: registry.read(one, "sites"))
+    assert value.next is None
+    assert "north: 9 false alerts" in value.stopped
+    centre.sites.stop_rollouts()
+    assert centre.do(lambda one: registry.read(one, "sites"))[1] == revision

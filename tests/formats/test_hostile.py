@@ -144,7 +144,7 @@ def check_trajectories(path: Path) -> None:
 
 
 def check_masks(path: Path) -> None:
-    for one in labels.poselift(path.parents[2]).values():
+    for one in labels.shanghaitech(path.parents[2]).values():
         assert one.abnormal.dtype == one.counted.dtype == np.bool_
 
 

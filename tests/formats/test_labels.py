@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.formats import labels, read_clips
 from stepvad.formats.labels import FrameLabels, attach_classes, write_classes
 from tests.formats.examples import write_mask
@@ -161,20 +161,11 @@ def test_an_anomaly_without_a_category_of_msad_is_refused(tmp_path: Path) -> Non
 
 
 def test_names_match_by_number(tmp_path: Path) -> None:
-    found = labels.poselift(shanghaitech(tmp_path))
+    found = labels.shanghaitech(shanghaitech(tmp_path))
     assert labels.find(found, "01_0014") is found["01_0014"]
     assert labels.find(found, "1_014") is found["01_0014"]
     assert labels.find(found, "01_00140") is None
     assert labels.find(found, "01_0015") is None
-
-
-def test_a_misspelt_split_never_passes_for_another(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
-        labels.shanghaitech(shanghaitech(tmp_path), split="HR")  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
-        labels.ubnormal(tmp_path, split="HR")  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(ConfigError, match="split: expected full, st or ub, got 'hr'"):
-        labels.msad(tmp_path, split="hr")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_missing_labels_are_named(tmp_path: Path) -> None:
@@ -212,7 +203,7 @@ def test_a_mask_holds_zeros_and_ones(tmp_path: Path, values: object, dtype: str,
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", ">f8"])
 def test_zeros_and_ones_may_have_any_type(tmp_path: Path, dtype: str) -> None:
     write_mask(tmp_path / "gt" / "test_frame_mask" / "a.npy", [0, 1], dtype)
-    assert abnormal(labels.poselift(tmp_path)) == {"a": [0, 1]}
+    assert abnormal(labels.shanghaitech(tmp_path)) == {"a": [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +220,7 @@ def test_other_files_are_no_masks(tmp_path: Path, content: bytes, said: str) -> 
     path = write_mask(tmp_path / "gt" / "test_frame_mask" / "a.npy", [0])
     path.write_bytes(content)
     with pytest.raises(DataError, match=said):
-        labels.poselift(tmp_path)
+        labels.shanghaitech(tmp_path)
 
 
 def test_labels_speak_of_the_same_frames() -> None:
@@ -286,13 +277,13 @@ def test_official_labels_are_read_right(data_dir: Path) -> None:
     assert figures(labels.shanghaitech(root)) == (107, 40_791, 17_326)
     assert figures(labels.shanghaitech(root, split="hr")) == (101, 38_697, 16_122)
     assert figures(labels.ubnormal(data_dir / "UBnormal")) == (211, 92_640, 49_650)
-    n_clips, n_frames, n_abnormal = figures(labels.poselift(data_dir / "PoseLift"))
+    n_clips, n_frames, n_abnormal = figures(labels.shanghaitech(data_dir / "PoseLift"))
     assert (n_clips, n_frames, round(100 * n_abnormal / n_frames, 1)) == (47, 4_846, 31.7)
 
 
 @pytest.mark.data
 def test_every_poselift_clip_has_labels_as_long_as_itself(data_dir: Path) -> None:
-    found = labels.poselift(data_dir / "PoseLift")
+    found = labels.shanghaitech(data_dir / "PoseLift")
     for clip in read_clips(data_dir / "PoseLift" / "pose" / "test"):
         matching = labels.find(found, clip.name)
         assert matching is not None

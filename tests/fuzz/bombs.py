@@ -11,9 +11,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-HOLDERS = {"clip": "box tracks", "kpts_lo": "packed trajectories"}
-"""Readers of archives, by one of their arrays."""
-
 
 def far_frame(seeds: Path) -> bytes:
     """One pose at a frame that is 38 days away."""
@@ -58,7 +55,7 @@ def zeros(member: str) -> Callable[[Path], bytes]:
     """An archive of one array of zeros, a thousandth of its size."""
 
     def make(seeds: Path) -> bytes:
-        whole = seeds / HOLDERS.get(member, "extracted parts")
+        whole = seeds / "extracted parts"
         out = io.BytesIO()
         with (
             zipfile.ZipFile(next(whole.iterdir())) as source,

@@ -13,28 +13,24 @@ import numpy as np
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.scoring import Job, ShardTask, check_shard, read_manifest, score_shard
 from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory
+from stepvad.codec import decode
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 from stepvad.evaluation import baselines
-from stepvad.evaluation.datasets import box_labels, read_boxes, read_trajectories, trajectory_labels
 from stepvad.events.calibration import read_calibration, write_calibration
-from stepvad.events.marks import read_found
-from stepvad.fleet.broker.bus import Delivery
-from stepvad.fleet.event_message import change_of
-from stepvad.fleet.settings import load_worker
-from stepvad.fleet.wire import decode
-from stepvad.fleet.worker.checkpoint import ShardCheckpoint
+from stepvad.fleet import poses, registry
+from stepvad.fleet.settings import load as load_fleet
 from stepvad.formats import labels, read_clips, trajectories
 from stepvad.formats.labels import FrameLabels, attach_classes
 from stepvad.model import modelfile
 from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
 from stepvad.poses import Clip
 from stepvad.site.service import limited_memory
-from stepvad.site.settings.file import describe, load
+from stepvad.site.settings.file import load
 from stepvad.site.store.backup import restore
 from stepvad.video.extract import Parts
 from tests.formats.examples import check_clip
-from tests.fuzz.seeds import CONFIG, V, clip, shard
+from tests.fuzz.seeds import CONFIG, V, clip
 
 MEMORY = 1 << 30
 """Bytes by which reading a small file may not grow memory."""
@@ -100,21 +96,11 @@ def _classes(path: Path, shared: Path) -> None:
     attach_classes({"a": truth, "01_0002": truth}, path)
 
 
-def _boxes(path: Path, shared: Path) -> None:
-    _check_clips(read_boxes(path, part="train"))
-    box_labels(path)
-
-
 def _trajectories(path: Path, shared: Path) -> None:
     directory = path.parent / "clips" / "01"
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, directory / "0001.csv")
     _check_clips(trajectories.read(directory.parent, fps=25.0))
-
-
-def _packed_trajectories(path: Path, shared: Path) -> None:
-    _check_clips(read_trajectories(path, "hr-avenue", part="train"))
-    trajectory_labels(path, "hr-avenue", split="hr")
 
 
 def _archive_poses(path: Path, shared: Path) -> None:
@@ -143,7 +129,7 @@ def _archive_scores(path: Path, shared: Path) -> None:
 def _archive_manifest(path: Path, shared: Path) -> None:
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
-    shutil.copy(path, root / "manifest.json")
+    shutil.copy(path, root / "_manifest.json")
     read_manifest(Directory.at(str(root)))
 
 
@@ -151,21 +137,6 @@ def _backup(path: Path, shared: Path) -> None:
     onto = path.parent / "restored"
     shutil.rmtree(onto, ignore_errors=True)
     restore(path, onto / "events.db")
-
-
-def _fleet_poses(path: Path, shared: Path) -> None:
-    batch = decode(path.read_bytes())
-    for frame in range(len(batch)):
-        batch.poses(frame)
-
-
-def _fleet_checkpoint(path: Path, shared: Path) -> None:
-    state = ShardCheckpoint.unpack(path.read_bytes()).shard_state()
-    if state is not None:
-        own = shard()
-        own.restore(state, 0.0)
-        own.end_silent(1e6)
-        own.state().to_json()
 
 
 def _parts(path: Path, shared: Path) -> None:
@@ -191,17 +162,11 @@ READERS: dict[str, Reader] = {
     "label mask": lambda path, _: labels.read_mask(path),
     "label intervals": _intervals,
     "label classes": _classes,
-    "box tracks": _boxes,
     "trajectories": _trajectories,
-    "packed trajectories": _packed_trajectories,
     "extracted parts": _parts,
-    "event lines": lambda path, _: read_found(path),
-    "site settings": lambda path, _: describe(load(path)),
-    "fleet settings": lambda path, _: load_worker(path),
+    "site settings": lambda path, _: load(path),
+    "fleet settings": lambda path, _: load_fleet(path),
     "backup": _backup,
-    "fleet poses": _fleet_poses,
-    "fleet event": lambda path, _: change_of(
-        Delivery("stepvad.events.0", path.read_bytes(), 1, 0.0), site="north"
-    ),
-    "fleet checkpoint": _fleet_checkpoint,
+    "fleet poses": lambda path, _: poses.decode(path.read_bytes()),
+    "fleet registry": lambda path, _: decode(registry.Rollout, path.read_bytes(), "rollout"),
 }

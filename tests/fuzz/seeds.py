@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
 
 import numpy as np
 
@@ -17,32 +15,21 @@ from stepvad.config import Checkpoint, Config
 from stepvad.errors import silent
 from stepvad.evaluation import baselines
 from stepvad.events.calibration import calibrate_cameras, write_calibration
-from stepvad.events.marks import FoundEvent
-from stepvad.events.rules import Event, Rules
+from stepvad.events.rules import Rules
 from stepvad.events.threshold import NormalClip
-from stepvad.fleet import wire
-from stepvad.fleet.broker.bus import Delivery
-from stepvad.fleet.settings import ModelSettings
-from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.worker.checkpoint import ShardCheckpoint
-from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.scoring import BatchScorer
-from stepvad.fleet.worker.shard import Pace, Shard
+from stepvad.fleet import poses, registry
 from stepvad.formats import write_clip, write_clips
 from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingSet, train
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip, Pose, Track
-from stepvad.site import demo
 from stepvad.site.store.events import Store
 from stepvad.skeletons import of_size
 from stepvad.video.extract import FoundPeople, Parts
-from tests.evaluation.layouts import avenue, packed_arrays, write_packed
-from tests.fleet.results import body, event, over
+from tests.evaluation.layouts import avenue
 from tests.pages import ROOT
 from tests.site.records import SINKS, fill
 
-SUBJECTS = Subjects(shards=1)
 V = 3
 CONFIG = Config(T=2, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)
 FPS = 10.0
@@ -149,20 +136,6 @@ def _labels(directory: Path) -> None:
         "classes.csv",
         b"clip,class,first,last\na,fall,1,2\n01_0002,run,3,9\n",
     )
-    boxes: dict[str, Any] = {
-        "clip": np.zeros(6, np.int64),
-        "track": np.repeat([1, 2], 3),
-        "frame": np.tile([0, 1, 2], 2),
-        "kpts": np.random.default_rng(0).uniform(0, 99, (6, 2, 2)).astype(np.float32),
-        "clip_names": np.array(["01_001"]),
-        "clip_split": np.array([0]),
-        "gt": np.zeros(9, np.uint8),
-        "gt_clip": np.array(["01_0014"]),
-        "gt_len": np.array([9]),
-    }
-    archive = io.BytesIO()
-    np.savez(archive, **boxes)
-    _put(directory, "box tracks", "tracks.npz", archive.getvalue())
     _trajectories(directory)
 
 
@@ -171,26 +144,10 @@ def _trajectories(directory: Path) -> None:
     lines = io.BytesIO()
     np.savetxt(lines, release.train["01"][1][:5], fmt="%g", delimiter=",")
     _put(directory, "trajectories", "0001.csv", lines.getvalue())
-    (directory / "packed trajectories").mkdir()
-    packed = packed_arrays(release)
-    write_packed(packed, directory / "packed trajectories" / "people.npz")
 
 
 def _texts(directory: Path) -> None:
-    event = Event(first_s=1.0, last_s=2.0, tracks=(2, 7), peak=3.5, peak_s=1.5, peak_track=2)
-    found = FoundEvent(
-        id="walk-2-10",
-        clip="walk",
-        camera=None,
-        model="model.safetensors",
-        poses=("poses",),
-        fps=FPS,
-        threshold=2.5,
-        model_sha256="0" * 64,
-        **asdict(event),
-    )
-    _put(directory, "event lines", "events.jsonl", (encode(found) + b"\n") * 2)
-    for reader, path in (("site", "site.toml"), ("fleet", "fleet/worker.toml")):
+    for reader, path in (("site", "site.toml"), ("fleet", "fleet/fleet.toml")):
         _put(directory, f"{reader} settings", "a.toml", (ROOT / "deploy" / path).read_bytes())
 
 
@@ -203,7 +160,7 @@ def _archive(directory: Path) -> None:
     scoring.score(str(poses.parent), str(scores), directory / "shared" / "model.safetensors")
     whole = (scores / "camera=yard" / "one.parquet").read_bytes()
     _put(directory, "archive scores", "one.parquet", whole)
-    _put(directory, "archive manifest", "manifest.json", (scores / "manifest.json").read_bytes())
+    _put(directory, "archive manifest", "_manifest.json", (scores / "_manifest.json").read_bytes())
 
 
 def _store(directory: Path) -> None:
@@ -214,36 +171,16 @@ def _store(directory: Path) -> None:
     store.close()
 
 
-@cache
-def _fleet_models() -> FleetModels:
-    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
-
-
-def shard() -> Shard:
-    """A shard of a worker without a broker."""
-    return Shard(0, SUBJECTS, _fleet_models(), BatchScorer(), Pace())
-
-
 def _fleet(directory: Path) -> None:
-    connection = wire.CameraConnection(
-        site="north", camera="yard", epoch=7, wall0=1e9, rate=FPS, size=(640, 480)
-    )
     rng = np.random.default_rng(0)
-    frames = [
-        (slot, [Pose(3, rng.uniform(0, 99, (17, 2)).astype(np.float32), np.ones(17, np.float32))])
-        for slot in range(30)
-    ]
-    batch = wire.batch_of(frames, connection, 0)
-    for precision in get_args(wire.CoordinatePrecision):
-        _put(directory, "fleet poses", f"{precision}.msgpack", wire.encode(batch, precision))
-    _put(directory, "fleet event", "new.json", body("new", event()))
-    _put(directory, "fleet event", "end.json", body("end", over(event(3))))
-    own = shard()
-    subject = SUBJECTS.poses("north", "yard")
-    delivery = Delivery(subject, wire.encode(batch), 1, 0.0)
-    own.changes += own.scorer.score(own.take([delivery], 0.0, None))
-    kept = ShardCheckpoint("worker", own.state().to_json())
-    _put(directory, "fleet checkpoint", "a.msgpack", kept.pack())
+    people = [Pose(3, rng.uniform(0, 99, (17, 2)).astype(np.float32), np.ones(17, np.float32))]
+    for name, as_json in (("a.msgpack", False), ("a.json", True)):
+        data = poses.encode(people, epoch=7, frame=3, rate=FPS, size=(640, 480), as_json=as_json)
+        _put(directory, "fleet poses", name, data)
+    file = registry.File(sha256="0" * 64, bytes=9, name="model.safetensors")
+    run = registry.Run(model=file, settings="[retention]\nevents_days = 9\n")
+    tried = registry.Stage(run=run, percent=10, since=1.0)
+    _put(directory, "fleet registry", "a.json", encode(registry.Rollout(run=run, next=tried)))
 
 
 def _own_results(directory: Path) -> None:

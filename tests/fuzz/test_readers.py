@@ -62,8 +62,6 @@ CASES: dict[str, Case] = {
     "calibration, many looks": ("calibration", "a.json", bombs.many_marked_levels),
     "NPY, 3 GB": ("label mask", "a.npy", bombs.large_array),
     "labels, an end in years": ("label intervals", "a.txt", bombs.far_interval),
-    "NPZ, zeros": ("box tracks", "a.npz", bombs.zeros("clip")),
-    "NPZ of trajectories, zeros": ("packed trajectories", "a.npz", bombs.zeros("kpts_lo")),
     "trajectories, a pose in 38 days": ("trajectories", "a.csv", bombs.far_line),
     "NPZ of parts, zeros": ("extracted parts", "a.npz", bombs.zeros("keypoints")),
 }

@@ -270,7 +270,6 @@ sys.addaudithook(lambda name, _: name.startswith("socket.") and asked.append(nam
 ((clip, _),) = make_clips(1, seed=0, seconds=3.0)
 for runtime in ("openvino", "onnxruntime"):
     Detector.load(demo.MODEL, threads=1, runtime=runtime).score(clip)
-Detector.load(demo.MODEL).export(Path(sys.argv[1], "model.xml"))
 Detector.load(demo.MODEL).export(Path(sys.argv[1], "model.onnx"))
 print(*asked)
 """

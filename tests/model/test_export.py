@@ -104,12 +104,13 @@ def test_windows_without_spread_have_finite_scores_and_there_may_be_none(
 
 @pytest.mark.skipif(not usable("openvino"), reason="needs the openvino extra")
 @pytest.mark.parametrize("kind", ["step", "vanilla"])
-def test_openvinos_own_files_score_the_same(kind: str, trained: Trained, tmp_path: Path) -> None:
+def test_openvino_reads_the_file_and_scores_the_same(
+    kind: str, trained: Trained, tmp_path: Path
+) -> None:
     import openvino
 
-    detector, path = trained(kind), tmp_path / "model.xml"
-    assert detector.export(path).deviation < 1e-4
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.bin", "model.xml"]
+    detector, path = trained(kind), tmp_path / "model.onnx"
+    detector.export(path)
     x, c = probes(detector.config, detector.skeleton.V)
     compiled = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     np.testing.assert_allclose(compiled([x, c])[0], score_raw(detector, x, c), rtol=1e-4, atol=1e-4)
@@ -132,7 +133,7 @@ def test_a_file_that_deviates_is_not_written(
 
 
 def test_other_suffixes_are_refused(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(StepvadError, match=r"expected a name that ends in \.onnx or \.xml"):
+    with pytest.raises(StepvadError, match=r"expected a name that ends in \.onnx, got"):
         trained().export(tmp_path / "model.pt")
 
 

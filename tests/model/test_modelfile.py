@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import pickle
-import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +20,12 @@ from safetensors.numpy import save_file
 from stepvad import __version__
 from stepvad.config import Checkpoint, Config, Reference
 from stepvad.detector import Detector
-from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, silent
-from stepvad.model import modelfile
+from stepvad.errors import ModelFileError, StepvadError, silent
 from stepvad.model.modelfile import (
     FORMAT,
     KEY,
     read,
-    read_tensors,
+    read_with_digest,
     sha256,
     space_tensors,
     write_tensors,
@@ -41,7 +33,6 @@ from stepvad.model.modelfile import (
 from stepvad.model.scoring import View
 from stepvad.model.training import TrainingSet, train
 from stepvad.poses import Clip, Track
-from stepvad.site import demo
 from stepvad.skeletons import of_size
 
 
@@ -84,7 +75,7 @@ def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path)
 
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
-    meta: Any = read_tensors(file)[1]
+    meta: Any = read_with_digest(file)[1]
     assert meta["format"] == FORMAT == 2
     assert meta["views"] == [asdict(detector.config)]
     assert meta["skeleton"]["joints"][1] == "neck"
@@ -132,7 +123,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(file: Path) -> None:
-    tensors, meta = read_tensors(file)
+    tensors, meta, _ = read_with_digest(file)
     write_tensors(tensors, meta | {"format": FORMAT + 1}, file)
     with pytest.raises(ModelFileError, match="expected format 2, got 3") as error:
         read(file)
@@ -175,7 +166,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_model_that_is_not_whole_is_refused(file: Path, fault: str) -> None:
-    tensors, meta = read_tensors(file)
+    tensors, meta, _ = read_with_digest(file)
     tensors = {name: value.copy() for name, value in tensors.items()}
     spoil, message = BROKEN[fault]
     spoil(tensors, meta)
@@ -246,7 +237,7 @@ def rewritten(
     model: Path, target: Path, spoil: Callable[[Tensors, dict[str, Any]], object]
 ) -> Path:
     """The model with its tensors and settings changed."""
-    tensors, meta = read_tensors(model)
+    tensors, meta, _ = read_with_digest(model)
     tensors = {name: value.copy() for name, value in tensors.items()}
     spoil(tensors, meta)
     write_tensors(tensors, meta, target)
@@ -388,113 +379,3 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
     with pytest.raises(ModelFileError, match="checkpoint: expected version 1, got 2"):
         train(points(), config, report=silent, checkpoint=again)
-
-
-COMMIT = "c0ffee" * 6 + "c0ff"
-MODEL = demo.MODEL.read_bytes()
-ADDRESS = "hf://stepvad/walkers/walkers.safetensors"
-
-
-class Hub(BaseHTTPRequestHandler):
-    """One repository with one file, on its main branch and by its commit."""
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, *, with_body: bool) -> None:
-        known = [f"/stepvad/walkers/resolve/{one}/walkers.safetensors" for one in ("main", COMMIT)]
-        found = self.path in known
-        self.send_response(200 if found else 404)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{hashlib.sha256(MODEL).hexdigest()}"')
-        if not found:
-            self.send_header("X-Error-Code", "EntryNotFound")
-        self.send_header("Content-Length", str(len(MODEL) if found else 0))
-        self.end_headers()
-        if found and with_body:
-            with suppress(ConnectionError):
-                self.wfile.write(MODEL)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def client(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The client reads its settings once, when it is imported: they are set where it keeps them."""
-    constants = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", _template(endpoint))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def _template(endpoint: str) -> str:
-    return endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-
-
-@pytest.mark.parametrize("name", [ADDRESS, Path(ADDRESS), ADDRESS.replace("rs/", f"rs@{COMMIT}/")])
-def test_a_model_is_read_from_the_hub(client: Path, name: str | Path) -> None:
-    assert Detector.load(name).sha256 == hashlib.sha256(MODEL).hexdigest()
-    assert [*client.rglob("walkers.safetensors")]
-
-
-def test_it_is_in_the_cache_when_the_hub_is_away(
-    client: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import huggingface_hub.constants as constants
-
-    Detector.load(ADDRESS)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert Detector.load(ADDRESS).sha256
-    shutil.rmtree(client)
-    with pytest.raises(ModelFileError, match="on the Hub, got: "):
-        Detector.load(ADDRESS)
-
-
-def test_what_is_not_there_is_one_sentence(client: Path) -> None:
-    with pytest.raises(ModelFileError, match="on the Hub, got: ") as info:
-        Detector.load("hf://stepvad/walkers/other.safetensors")
-    assert "\n" not in info.value.problem
-
-
-@pytest.mark.parametrize(
-    "name", ["hf://model.safetensors", "hf://owner/name/model.pickle", "hf://a/b@/m.safetensors"]
-)
-def test_an_address_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(ModelFileError, match="expected hf://OWNER/NAME/FILE"):
-        modelfile.local_path(Path(name))
-
-
-def test_other_paths_stay_as_they_are() -> None:
-    for name in ("model.safetensors", "hf/model.safetensors", "/hf:/a/b/c.safetensors"):
-        assert modelfile.local_path(Path(name)) == Path(name)
-
-
-def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match="the hub extra"):
-        modelfile.local_path(Path(ADDRESS))
-
-
-@pytest.mark.slow
-def test_commands_take_the_address(endpoint: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "stepvad", "inspect", ADDRESS]
-    env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    run = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert run.returncode == 0, run.stderr
-    assert "32" in run.stdout

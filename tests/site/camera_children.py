@@ -25,7 +25,6 @@ from stepvad.site.camera_process import (
     run_cameras,
 )
 from stepvad.site.processes import ChildPipe
-from stepvad.site.status import CaptureState
 from stepvad.video import camera as camera_module
 
 SOMEBODY = Pose(1, np.ones((17, 2), np.float32), np.ones(17, np.float32))
@@ -102,37 +101,6 @@ class Unforgetting(dict[int, CameraSource]):
 
     def __delitem__(self, number: int) -> None:
         self.pop(number, None)
-
-
-class Late(Child):
-    """Connects a camera of 5 frames a second at its second attempt, and one of 1 never."""
-
-    def __init__(self, site: ChildPipe) -> None:
-        super().__init__(site)
-        self._online_at = dict[int, float]()
-
-    def say(self, number: int, state: CaptureState) -> None:
-        self.site.send(STATE + codec.encode(SourceState(number, state, "as a test has it")))
-
-    def open(self, camera: CameraSource) -> None:
-        if camera.rate == 10.0:
-            super().open(camera)
-            return
-        self.sources[camera.number], self.ages[camera.number] = camera, 0.0
-        self._online_at[camera.number] = time.monotonic() + (1 if camera.rate == 5.0 else 1e9)
-        self.say(camera.number, "offline")
-
-    def show(self, number: int) -> None:
-        online_at = self._online_at.get(number)
-        if online_at is None:
-            super().show(number)
-        elif time.monotonic() > online_at:
-            del self._online_at[number]
-            self.say(number, "online")
-
-
-def that_connects_late(site: ChildPipe, networks: Networks) -> None:
-    Late(site).run()
 
 
 def with_a_stuck_looker(site: ChildPipe, networks: Networks) -> None:

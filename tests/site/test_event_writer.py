@@ -238,13 +238,13 @@ def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_no
 
 def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() -> None:
     done = list[int]()
-    tasks = TaskQueue({"recording": 3, "explanation": 2, "upkeep": 9})
+    tasks = TaskQueue({"recording": 3, "explanation": 2, "upkeep": 9, "position": 1})
     for number in (10, 11):
         tasks.put("recording", partial(done.append, number))
     for number in range(20, 25):
         tasks.put("explanation", partial(done.append, number))
     assert len(tasks) == 4
-    assert tasks.dropped() == {"recording": 0, "explanation": 3, "upkeep": 0}
+    assert tasks.dropped() == {"recording": 0, "explanation": 3, "upkeep": 0, "position": 0}
     while (task := tasks.take(0)) is not None:
         task[1]()
     assert done == [10, 11, 23, 24]

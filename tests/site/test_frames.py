@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable
 
@@ -11,7 +12,7 @@ import pytest
 from stepvad.site.frames import FrameQueues, Lost, QueuedFrame
 from stepvad.site.load import HANGS, REMEDY, FrameLoad, Load, LoadState, of_frames
 from stepvad.site.slots import JUMP_S, PlayPace, SlotAnchor, TimeSlots
-from stepvad.site.status import LiveStatus
+from stepvad.site.status import Field, LiveStatus
 
 
 def frame(slot: int, camera: str = "a", connection: int = 0) -> QueuedFrame:
@@ -27,11 +28,12 @@ def frame(slot: int, camera: str = "a", connection: int = 0) -> QueuedFrame:
     )
 
 
-class Counted:
+class Counted(LiveStatus):
     def __init__(self) -> None:
+        super().__init__()
         self.of: Counter[tuple[str, str]] = Counter()
 
-    def count(self, name: str, field: str, n: int = 1) -> None:
+    def count(self, name: str, field: Field, n: int = 1) -> None:
         if field != "frames_in":
             self.of[name, field] += n
 
@@ -61,6 +63,21 @@ def test_the_oldest_frames_are_shed_and_counted(queues: FrameQueues, counted: Co
     assert queues.size() == 9
     assert slots(queues) == ["lost", *range(2, 10)]
     assert counted.of == {("a", "shed"): 2}
+
+
+def test_a_source_that_can_wait_is_told_when_there_is_room(
+    queues: FrameQueues, counted: Counted
+) -> None:
+    for slot in range(8):
+        assert queues.wait_for_room("a", 0.0)
+        queues.put(frame(slot))
+    assert not queues.wait_for_room("a", 0.01)
+    assert queues.wait_for_room("b", 0.0)
+    taken = threading.Timer(0.2, queues.next, [0.0])
+    taken.start()
+    assert queues.wait_for_room("a", 20.0)
+    queues.put(frame(8))
+    assert counted.of == {}
 
 
 def test_cameras_take_turns(queues: FrameQueues) -> None:

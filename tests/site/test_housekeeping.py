@@ -19,7 +19,7 @@ from stepvad.site.frames import QueuedFrame
 from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
 from stepvad.site.load import LoadState
 from stepvad.site.models import Models
-from stepvad.site.pipeline import build_pipeline
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import FILE_NAME, Store
@@ -36,8 +36,7 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
     settings = load(write_site(directory, pose_camera("a", clip, directory)))
     now = [0.0]
     status, store = LiveStatus(lambda: now[0]), Store(directory / FILE_NAME)
-    pipeline = build_pipeline(settings, Models(), status, store)
-    pipeline.cameras.frames._waiting = 1
+    pipeline = Pipeline(settings, Models(), status, store)
     status.state("a", "online", "", 0.0)
     reader, said = status.subscribe(), set[str]()
     for slot, poses in clip.by_frame():
@@ -61,8 +60,9 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
 
 
 def test_most_frames_dropped_raise_the_same_events_and_the_camera_is_overloaded(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("stepvad.site.frames.WAITING", 1)
     (tmp_path / "few").mkdir()
     status, kinds, said = played(tmp_path, every=1)
     camera = status.snapshot().cameras[0]
@@ -83,6 +83,9 @@ class Heard:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, LoadState]] = []
+
+    def status(self, camera: str, state: str) -> None:
+        raise NotImplementedError
 
     def load(self, camera: str, state: LoadState) -> None:
         self.heard.append((camera, state))

@@ -20,7 +20,7 @@ from stepvad.poses import Pose
 from stepvad.site import event_writer, sinks
 from stepvad.site.frames import QueuedFrame
 from stepvad.site.models import Models
-from stepvad.site.pipeline import build_pipeline
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import Supervisor
@@ -55,7 +55,7 @@ class Pushed:
         self._supervisor = Supervisor()
         self._directory = tempfile.TemporaryDirectory()
         self._store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
-        self.pipeline = build_pipeline(settings, Models(), self.status, self._store)
+        self.pipeline = Pipeline(settings, Models(), self.status, self._store)
         self._supervisor.start(self.pipeline.scorer.stage)
 
     def put(self, camera: str, slot: int, poses: list[Pose], *, wall0: float = 1e9) -> None:
@@ -307,7 +307,7 @@ to = ["env:GUARD"]
         settings = load(write_site(tmp_path, camera, receivers, more=NO_PAGE))
         # a site without sources, whose clock stands still: mail waits for the words
         store = Store(settings.data / FILE_NAME, sinks.names(settings.sinks), clock=lambda: 1e9)
-        pipeline = build_pipeline(settings, Models(), LiveStatus(), store)
+        pipeline = Pipeline(settings, Models(), LiveStatus(), store)
         receiving = [
             *sinks.connect(settings, store.sinks),
             *sinks.connect_people(settings, store.sinks, store),
@@ -336,7 +336,7 @@ to = ["env:GUARD"]
         assert not event.is_open
         assert event.why in text_of(mail.got[0]).replace("\n", " ")
         assert store.events(search=Search(words=event.why)) == [event]
-        assert event.why in stepvad("events", "list", "-d", settings.data, "--id", event.id).out
+        assert event.why in stepvad("events", "list", "-d", settings.data, "--json").out
         for group, within_s in (*pipeline.way[1:], (stages, 5.0)):
             assert supervisor.stop(group, within_s) == []
         assert [text_of(one) for one in mail.got] == [text_of(mail.got[0])]

@@ -85,7 +85,7 @@ class Kept:
     """A child that is kept running for a test."""
 
     def __init__(self, talk: Talk, function: Any = echo) -> None:
-        self.stage = SupervisedProcess("echo", "text", talk, function)
+        self.stage = SupervisedProcess("echo", "text", talk.serve, talk.died, function)
         self._supervisor = Supervisor()
 
     def __enter__(self) -> SupervisedProcess:
@@ -170,13 +170,6 @@ def test_a_child_that_dies_at_once_is_started_less_and_less_often(talk: Talk) ->
         wait_until(lambda: len(talk.deaths) >= 4, 30)
         time.sleep(1.0)
         assert len(talk.deaths) < 10
-
-
-def test_a_child_of_another_version_says_so(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PROTOCOL", 99)
-    with Kept(talk):
-        wait_until(lambda: bool(talk.deaths), 20)
-    assert "another version of stepvad is installed now" in talk.deaths[0]
 
 
 def test_a_child_that_ignores_its_end_is_ended_by_force(limits: None) -> None:

@@ -17,7 +17,7 @@ from stepvad.formats import read_clips, tracks
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.recorder import Recorder
-from tests.fleet.servers import small_disk
+from tests.disks import small_disk
 from tests.site.sites import RATE, one_person
 
 WALL = 1_700_000_000.0
@@ -62,26 +62,6 @@ def test_files_go_when_they_are_old_or_too_many(tmp_path: Path) -> None:
     assert {path.stem for path in tmp_path.glob("*/*")} == {"first", "second"}
     assert recorder.retain(tmp_path, days=7, most_mb=1.0, now=WALL) == 1
     assert {path.stem for path in tmp_path.glob("*/*")} == {"second"}
-
-
-def test_files_with_the_stamp_of_a_wrong_clock_are_as_old_as_the_moment_they_are_seen(
-    tmp_path: Path,
-) -> None:
-    door = tmp_path / "door"
-    door.mkdir()
-
-    def retained(days: float, **ages: float) -> set[str]:
-        for name, age in ages.items():
-            (door / f"{name}.parquet").write_bytes(b"x")
-            os.utime(door / f"{name}.parquet", (WALL - age * DAY,) * 2)
-        wall = WALL + days * DAY
-        recorder.retain(tmp_path, days=7, most_mb=1.0, now=wall, stamp=max(wall, WALL))
-        return {path.stem for path in door.iterdir()}
-
-    assert retained(-3000, new=1, slow=3000) == {"new", "slow"}
-    assert retained(0, ahead=-365) == {"new", "slow", "ahead"}
-    assert retained(6.5) == {"slow", "ahead"}
-    assert retained(7.5) == set()
 
 
 def recordings(directory: Path, n: int, size: int = 100_000) -> list[Path]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.site.service import SystemdNotifier, limited_memory
+from stepvad.site.service import ALIVE, SystemdNotifier, limited_memory
 from stepvad.site.stages import STUCK
 from tests.video.servers import SLOWER, wait_until
 
@@ -146,10 +146,9 @@ def test_systemd_hears_that_the_site_is_there_goes_on_and_ends(
         systemd.settimeout(20 * SLOWER)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with running("return watch(service)", runs) as process:
-            assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
-            assert [systemd.recv(100) for _ in range(2)] == [b"WATCHDOG=1"] * 2
+            assert [systemd.recv(100) for _ in range(3)] == [ALIVE.encode()] * 3
             process.terminate()
-            while (said := systemd.recv(100)) == b"WATCHDOG=1":
+            while (said := systemd.recv(100)) == ALIVE.encode():
                 pass
             assert said == b"STOPPING=1"
             assert process.wait(20 * SLOWER) == 0
@@ -158,7 +157,7 @@ def test_systemd_hears_that_the_site_is_there_goes_on_and_ends(
 def test_without_systemd_nothing_is_said() -> None:
     for address in (None, "@nobody-listens-here"):
         with closing(SystemdNotifier(address)) as notifier:
-            notifier.alive()
+            notifier.notify(ALIVE)
 
 
 def test_systemd_hears_from_a_site_without_file_handles(
@@ -172,8 +171,8 @@ def test_systemd_hears_from_a_site_without_file_handles(
         systemd.settimeout(0.1)
         with closing(SystemdNotifier(str(tmp_path / "notify"))) as notifier:
             monkeypatch.setattr(socket, "socket", none_left)
-            notifier.alive()
-        assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
+            notifier.notify(ALIVE)
+        assert systemd.recv(100) == ALIVE.encode()
 
 
 def test_memory_beyond_the_limit_is_refused_and_afterwards_granted() -> None:

@@ -15,6 +15,7 @@ from stepvad.poses import Pose
 from stepvad.site import cameras as cameras_module
 from stepvad.site.app import Site
 from stepvad.site.frames import CameraStates, FrameQueues, Lost
+from stepvad.site.load import LoadState
 from stepvad.site.settings.file import load
 from stepvad.site.status import BUCKETS_S, HOUR_S, CameraView, LiveStatus
 from tests.site.sites import video_camera, write_networks, write_site
@@ -266,6 +267,9 @@ class Broker:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
+
+    def load(self, camera: str, state: LoadState) -> None:
+        raise NotImplementedError
 
     def status(self, camera: str, state: Literal["online", "offline"]) -> None:
         self.heard.append((camera, state))

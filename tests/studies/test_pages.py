@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from studies import capacity
 from studies.what_holds import SETS, Claim, ClaimFigure, read_claims
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -81,3 +82,13 @@ def _mirrored(printed: str) -> str:
 def _differences(page: str) -> set[str]:
     number = r"-?\d+\.\d"
     return {*re.findall(rf"{number} \({number} to {number}\)", page)}
+
+
+def test_the_page_on_a_thousand_cameras_has_the_tables_that_are_computed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capacity.main([])
+    page = (DOCS / "benchmarks" / "a-thousand-cameras.md").read_text("utf-8")
+    tables = capsys.readouterr().out.strip().split("\n\n")
+    assert len(tables) == 3
+    assert [table for table in tables if table not in page] == []

@@ -73,11 +73,7 @@ def test_a_stream_that_ends_is_opened_again_as_another_epoch(
     assert {0, 1} <= set(epochs)
     assert [change.state for change in changes[:3]] == ["online", "offline", "online"]
     assert changes[1].reason
-    counts = camera.counts
-    assert counts.reconnects >= 1
-    assert counts.stalls == 0
-    assert counts.offline_s > 0.25
-    assert shows_nothing(camera, counts, *changes, *everything_logged.records)
+    assert shows_nothing(camera, *changes, *everything_logged.records)
     assert shows_nothing(everything_logged.text)
 
 
@@ -135,7 +131,6 @@ def test_a_silent_server_is_noticed_and_tried_again(
         wait_until(lambda: "still offline" in everything_logged.text)
         camera.stop()
     assert [change.state for change in changes] == ["offline"]
-    assert camera.counts.offline_s > 0.4
     assert shows_nothing(camera, everything_logged.text, *changes)
 
 
@@ -166,7 +161,7 @@ def test_a_callback_that_fails_ends_the_iteration() -> None:
 def test_a_camera_is_read_once() -> None:
     camera = Camera("door", Url("rtsp://127.0.0.1:9/a"))
     start(camera)
-    wait_until(lambda: camera.counts.offline_s > 0)
+    wait_until(lambda: camera._thread is not None)
     with pytest.raises(DataError, match="one iteration"):
         next(iter(camera))
     camera.stop()
@@ -243,11 +238,9 @@ def test_a_camera_that_dies_is_noticed_and_comes_back(
 
 
 def check_comeback(camera: Camera, frames: list[Frame], changes: list[StateChange]) -> None:
-    counts = camera.counts
     assert [change.state for change in changes[:3]] == ["online", "offline", "online"]
-    assert (counts.reconnects, counts.stalls) == (1, 0)
-    assert 9 <= counts.offline_s <= 20 * SLOWER
-    assert counts.decoded >= len(frames)
+    assert "online" not in [change.state for change in changes[3:]]
+    assert camera.counts.decoded >= len(frames)
     numbers = [frame.number for frame in frames]
     assert numbers == sorted(set(numbers))
     epochs = [frame.epoch for frame in frames]
@@ -256,7 +249,7 @@ def check_comeback(camera: Camera, frames: list[Frame], changes: list[StateChang
 
 
 @pytest.mark.slow
-def test_a_camera_that_freezes_is_noticed_and_counted(
+def test_a_camera_that_freezes_is_noticed(
     rtsp: RtspServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -273,7 +266,7 @@ def test_a_camera_that_freezes_is_noticed_and_counted(
     camera.stop()
     assert resumed_s <= 5 * SLOWER
     sys.stderr.write(f"noticed after {noticed_s:.2f} s, resumed after {resumed_s:.2f} s\n")
-    assert camera.counts.stalls == 1
+    assert "camera door: offline: no " in caplog.text
     assert shows_nothing(camera, caplog.text)
 
 
@@ -307,26 +300,20 @@ def test_a_camera_that_is_slow_to_answer_gets_more_time_now_and_then() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "platform", "device"),
+    ("address", "device"),
     [
-        ("/dev/video0", "linux", Device("v4l2", "/dev/video0")),
-        ("usb:2", "linux", Device("v4l2", "/dev/video2")),
-        ("/dev/v4l/by-id/usb-A_B-index0", "linux", Device("v4l2", "/dev/v4l/by-id/usb-A_B-index0")),
+        ("/dev/video0", Device("/dev/video0")),
+        ("usb:2", Device("/dev/video2")),
+        ("/dev/v4l/by-id/usb-A_B-index0", Device("/dev/v4l/by-id/usb-A_B-index0")),
         (
             "/dev/video1?size=1280x720&rate=15",
-            "linux",
-            Device("v4l2", "/dev/video1", "1280x720", "15"),
+            Device("/dev/video1", "1280x720", "15"),
         ),
-        ("usb:0", "darwin", Device("avfoundation", "0", None, "30")),
-        ("usb:0?rate=15", "darwin", Device("avfoundation", "0", None, "15")),
-        ("usb:HD Webcam", "win32", Device("dshow", "video=HD Webcam")),
     ],
 )
-def test_an_address_names_a_device_of_the_platform(
-    address: str, platform: str, device: Device
-) -> None:
+def test_an_address_names_a_device(address: str, device: Device) -> None:
     assert is_device(address)
-    assert device_of(address, platform) == device
+    assert device_of(address) == device
 
 
 @pytest.mark.parametrize("address", ["/dev/shm/a.mp4", "video0", "rtsp://h/dev/video0", "demo:"])
@@ -347,30 +334,30 @@ def test_files_and_network_cameras_are_no_devices(address: str) -> None:
 )
 def test_a_wrong_mode_is_refused(address: str, got: str) -> None:
     with pytest.raises(DataError, match=got):
-        device_of(address, "linux")
+        device_of(address)
 
 
 def test_the_mode_is_handed_to_ffmpeg() -> None:
-    device = device_of("/dev/video0?size=640x480&rate=7.5", "linux")
+    device = device_of("/dev/video0?size=640x480&rate=7.5")
     assert device.options() == BOUNDED | {"video_size": "640x480", "framerate": "7.5"}
-    assert device_of("/dev/video0", "linux").options() == BOUNDED
+    assert device_of("/dev/video0").options() == BOUNDED
 
 
 def test_a_missing_device_says_so() -> None:
     with pytest.raises(DataError, match="/dev/video99: expected a camera, got no such device") as e:
-        device_of("/dev/video99", "linux").open((9.0, 9.0))
+        device_of("/dev/video99").open((9.0, 9.0))
     assert "plug the camera in" in e.value.hint
 
 
 def test_a_file_in_place_of_a_device_says_so(tmp_path: Path) -> None:
     (tmp_path / "video0").write_bytes(b"")
     with pytest.raises(DataError, match="expected a camera, got another file"):
-        Device("v4l2", str(tmp_path / "video0")).open((9.0, 9.0))
+        Device(str(tmp_path / "video0")).open((9.0, 9.0))
 
 
 def test_a_device_that_is_no_camera_says_so() -> None:
     with pytest.raises(DataError, match="expected a camera, got Inappropriate ioctl") as error:
-        Device("v4l2", "/dev/null").open((9.0, 9.0))
+        Device("/dev/null").open((9.0, 9.0))
     assert "v4l2-ctl" in error.value.hint
 
 
@@ -393,17 +380,17 @@ def test_errors_of_the_driver_are_explained(
 
     monkeypatch.setattr(av, "open", fails)
     with pytest.raises(DataError, match=f"expected a camera, got {got}"):
-        Device("v4l2", "/dev/null").open((9.0, 9.0))
+        Device("/dev/null").open((9.0, 9.0))
 
 
 def test_a_pyav_without_the_format_says_so() -> None:
     with pytest.raises(DataError, match="expected a PyAV that reads nosuch"):
-        Device("nosuch", "0").open((9.0, 9.0))
+        Device("0", format="nosuch").open((9.0, 9.0))
 
 
 def test_a_camera_reads_a_device_in_its_mode() -> None:
     """FFmpeg's virtual device in place of one of the kernel's."""
-    camera = Camera("desk", Device("lavfi", "testsrc=size=320x240:rate=20,realtime"))
+    camera = Camera("desk", Device("testsrc=size=320x240:rate=20,realtime", format="lavfi"))
     frames = list(islice(camera, 5))
     assert {frame.image.shape for frame in frames} == {(240, 320, 3)}
     assert [frame.number for frame in frames] == list(range(5))
@@ -413,7 +400,7 @@ def test_a_camera_reads_a_device_in_its_mode() -> None:
 
 def test_a_device_that_ends_is_opened_again() -> None:
     changes: list[StateChange] = []
-    device = Device("lavfi", "testsrc=size=64x48:rate=50:duration=0.2")
+    device = Device("testsrc=size=64x48:rate=50:duration=0.2", format="lavfi")
     camera = Camera("desk", device, on_state=changes.append, buffer=100)
     frames = list(islice(camera, 15))
     assert [frame.epoch for frame in frames] == [0] * 10 + [1] * 5
@@ -422,7 +409,7 @@ def test_a_device_that_ends_is_opened_again() -> None:
 
 def test_a_device_that_is_not_there_is_offline_with_the_reason() -> None:
     changes: list[StateChange] = []
-    camera = Camera("desk", device_of("/dev/video99", "linux"), on_state=changes.append)
+    camera = Camera("desk", device_of("/dev/video99"), on_state=changes.append)
     reader = threading.Thread(target=list, args=(camera,))
     reader.start()
     wait_until(lambda: len(changes) > 0)

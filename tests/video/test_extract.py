@@ -144,20 +144,20 @@ def same(a: Clip, b: Clip) -> bool:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half a part"])
-def test_a_damaged_part_and_all_after_it_are_looked_at_again(
+def test_a_damaged_part_is_refused_and_without_it_its_frames_are_looked_at_again(
     damage: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts_module, "PART_FRAMES", 5)
     path = write_walker(tmp_path / "a.mkv")
     whole = finished(path, tmp_path / "parts")
-    (tmp_path / "parts" / "000002.npz").write_bytes(damage)
-    first, second = Counting(stop_at=3), Counting()  # stopped before it replaces the later parts
-    assert (
-        extracted(path, tmp_path / "parts", first, options=ExtractionOptions(stop=first.stop))
-        is None
-    )
-    assert same(finished(path, tmp_path / "parts", estimator=second).clip, whole.clip)
-    assert (first.seen, second.seen) == (3, N_FRAMES - 13)
+    *kept, last = sorted((tmp_path / "parts").glob("*.npz"))
+    last.write_bytes(damage)
+    with pytest.raises(DataError, match=f"{last.name}: expected a part of an extraction, got: "):
+        finished(path, tmp_path / "parts")
+    last.unlink()
+    again = Counting()
+    assert same(finished(path, tmp_path / "parts", estimator=again).clip, whole.clip)
+    assert again.seen == N_FRAMES - 5 * len(kept)
 
 
 def test_parts_of_another_origin_are_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_parts_that_cannot_be_read_now_are_all_kept(tmp_path: Path, name: str) -
         unreadable(tmp_path / name),
         pytest.raises(DataError, match=f"expected a readable file, got: {REASON}"),
     ):
-        Parts(tmp_path, ORIGIN)
+        [*Parts(tmp_path, ORIGIN)]
     assert len([*Parts(tmp_path, ORIGIN)]) == 10
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.errors import DataError
-from stepvad.people import NOBODY, Boxes, LastPoses, People, extents
+from stepvad.people import NOBODY, Boxes, People, extents
 from stepvad.tracker import LONGEST_GLITCH_S, LastGood, Tracker
 from stepvad.video import extract as parts_module
 from stepvad.video.extract import Extraction, ExtractionOptions, Parts, extract_file
@@ -260,13 +259,6 @@ def test_images_of_several_sources_are_looked_at_together() -> None:
     found = detect_and_recover(scene, [image(5), image(5), image(1)], [NOBODY, last, last])
     assert counts(found) == [0, 1, 1]
     np.testing.assert_array_equal(found[1].keypoints, alone[5].keypoints)
-
-
-def test_last_poses_are_checked() -> None:
-    with pytest.raises(DataError, match="expected corners"):
-        LastPoses(np.zeros((2, 4), np.float32), np.ones(1, np.float32))
-    with pytest.raises(DataError, match="positive diagonals"):
-        LastPoses(np.zeros((1, 4), np.float32), np.zeros(1, np.float32))
 
 
 def extracted(

@@ -21,7 +21,6 @@ from stepvad.video.overlay import (
     highest_moments,
     pictures,
     scale_of,
-    video_size,
 )
 from stepvad.video.source import Image, VideoFile
 from stepvad.video.timeline import (
@@ -217,7 +216,6 @@ def test_on_black_everything_but_people_is_black() -> None:
 def test_on_a_video_its_frames_show_by_number(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", size=SIZE, n_frames=N_FRAMES // 2)
     video = VideoFile(path)
-    assert video_size(video) == SIZE
     footage = clip(track(1, LEFT, range(20)), n_frames=20)
     overlay = overlay_of(footage, 4.0)
     drawn = {frame: picture.copy() for frame, picture in pictures(overlay, range(5, 15), video)}

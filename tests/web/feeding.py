@@ -111,7 +111,7 @@ def living(
     """A site with a camera for each clip, and its server."""
     with site(directory, tuple(clips)) as made:
         feeders = [Feeder(made, name, detector, clip) for name, clip in clips.items()]
-        server = serve(made.app(session_file=directory / "sessions"), "127.0.0.1", 0)
+        server = serve(made.app(), "127.0.0.1", 0)
         for feeder in feeders:
             feeder.thread.start()
         try:

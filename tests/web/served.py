@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from stepvad.site.accounts import Accounts
-from stepvad.site.service import raise_file_limit
 from stepvad.site.settings.page import Web
 from stepvad.site.stages import Supervisor, set_up
 from stepvad.web import bind
 from tests.pages import ROOT
+from tests.processes import raise_file_limit
 from tests.video.servers import wait_until
 from tests.web.sites import site
 
@@ -35,30 +33,18 @@ class PageProcess:
     port: int
     log: Path
 
-    @property
-    def open_files(self) -> int:
-        return len([*Path(f"/proc/{self.pid}/fd").iterdir()])
-
 
 @contextmanager
-def page_process(
-    directory: Path, *, most_files: int | None = None, held_files: int = 0, **web: Any
-) -> Iterator[PageProcess]:
-    """A page with these settings under [web]; some of the files it may open are open already."""
+def page_process(directory: Path, **web: Any) -> Iterator[PageProcess]:
+    """A page with these settings under [web]."""
     log = directory / "page.log"
-
-    def limited() -> None:
-        if most_files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-
     told = json.dumps({"port": 0} | web, default=str)
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.web.served", str(directory), told, str(held_files)],
+            [sys.executable, "-m", "tests.web.served", str(directory), told],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=out,
-            preexec_fn=limited,
         )
     with process:
         try:
@@ -71,9 +57,8 @@ def page_process(
             process.wait(30)
 
 
-def main(directory: Path, web: Web, held_files: int) -> None:
+def main(directory: Path, web: Web) -> None:
     """Serve until SIGTERM."""
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(held_files)]
     set_up("text")
     logging.getLogger().setLevel(logging.INFO)
     stopping = threading.Event()
@@ -82,8 +67,7 @@ def main(directory: Path, web: Web, held_files: int) -> None:
     supervisor = Supervisor()
     with site(directory, web=web) as mill:
         accounts = Accounts(web.accounts) if web.accounts else None
-        session_file = directory / "sessions"
-        app = mill.app(health=supervisor.health, session_file=session_file, accounts=accounts)
+        app = mill.app(health=supervisor.health, accounts=accounts)
         server = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         supervisor.start(server)
         wait_until(lambda: server.heartbeat.age_s < 1)
@@ -93,9 +77,7 @@ def main(directory: Path, web: Web, held_files: int) -> None:
         began = time.monotonic()
         supervisor.stop([server], 5)
         logging.info("stopped in %.1f s", time.monotonic() - began)
-    for file in held:
-        os.close(file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Web(**json.loads(sys.argv[2])), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Web(**json.loads(sys.argv[2])))

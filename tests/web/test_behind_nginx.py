@@ -65,24 +65,29 @@ def example(guide: str = GUIDE) -> str:
 def nginx(
     directory: Path,
     port: int,
-    page_port: int,
+    page_ports: Sequence[int],
     certificate: Certificate,
     *,
     guide: str = GUIDE,
     more: Sequence[tuple[str, str]] = (),
 ) -> Iterator[None]:
-    """A guide's proxy with other ports and another certificate, until the block ends."""
+    """A guide's proxy with other ports and another certificate, until the block ends.
+
+    It asks the pages in turn.
+    """
     assert NGINX is not None
     shown = example(guide)
     for old, new in (
         *more,
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
-        ("http://127.0.0.1:8080", f"http://127.0.0.1:{page_port}"),
+        ("http://127.0.0.1:8080", "http://pages"),
         (f"/etc/letsencrypt/live/{NAME}/fullchain.pem", str(certificate.chain)),
         (f"/etc/letsencrypt/live/{NAME}/privkey.pem", str(certificate.key)),
     ):
         assert old in shown
         shown = shown.replace(old, new)
+    pages = " ".join(f"server 127.0.0.1:{one};" for one in page_ports)
+    shown = f"upstream pages {{ {pages} }}\n{shown}"
     config = directory / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
     config.write_text(CONFIG.format(directory=directory, user=user, example=shown))
@@ -113,7 +118,7 @@ def port(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> 
     web: dict[str, Any] = {"public_url": f"https://{NAME}:{port}", "trusted_proxies": ["127.0.0.1"]}
     with (
         page_process(directory, **web) as page,
-        nginx(tmp_path_factory.mktemp("nginx"), port, page.port, certificate),
+        nginx(tmp_path_factory.mktemp("nginx"), port, [page.port], certificate),
     ):
         yield port
 
@@ -221,7 +226,7 @@ def front(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) ->
         stand_in() as (portal, handler),
         page_process(directory / "page", **web) as page,
         nginx(
-            *(directory / "nginx", port, page.port, certificate),
+            *(directory / "nginx", port, [page.port], certificate),
             guide=SIGN_ON_GUIDE,
             more=[("http://127.0.0.1:9091", f"http://127.0.0.1:{portal}")],
         ),

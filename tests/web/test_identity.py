@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
-import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,24 +17,28 @@ from starlette.websockets import WebSocketDisconnect
 from stepvad.site.accounts import Accounts
 from stepvad.site.settings.page import Web
 from stepvad.web import app as app_module
-from stepvad.web.identity import (
-    MAX_FILE,
-    MOST_EACH,
-    SESSION_S,
-    TOKEN_OWNER,
-    Owner,
-    Sessions,
-)
-from tests.fleet.servers import small_disk
-from tests.processes import unreadable
+from stepvad.web.identity import SESSION_S, TOKEN_OWNER, Owner, Sessions
+from tests.disks import small_disk
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen, site, with_people
 
 SESSION_TOKEN = "a-token-of-this-test-0123456789"
 NOW = 1_700_000_000.0
 
 
-def test_a_log_in_holds_until_it_is_ended() -> None:
-    sessions = Sessions(SESSION_TOKEN)
+def sessions_of(accounts: Accounts, token: str = SESSION_TOKEN) -> Sessions:
+    """The sessions of a process that serves the page."""
+    return Sessions(token, accounts)
+
+
+@pytest.fixture
+def ended() -> Iterator[Accounts]:
+    """Where log-outs are stored."""
+    with closing(Accounts()) as made:
+        yield made
+
+
+def test_a_log_in_holds_until_it_is_ended(ended: Accounts) -> None:
+    sessions = sessions_of(ended)
     first, second = sessions.start(), sessions.start()
     assert first != second
     assert sessions.owner(first)
@@ -45,9 +49,9 @@ def test_a_log_in_holds_until_it_is_ended() -> None:
     assert sessions.owner("") is None
 
 
-def test_a_log_in_ends_by_time() -> None:
+def test_a_log_in_ends_by_time(ended: Accounts) -> None:
     now = NOW
-    sessions = Sessions(SESSION_TOKEN, clock=lambda: now)
+    sessions = Sessions(SESSION_TOKEN, ended, clock=lambda: now)
     id = sessions.start()
     now += SESSION_S - 1
     assert sessions.owner(id)
@@ -55,96 +59,60 @@ def test_a_log_in_ends_by_time() -> None:
     assert sessions.owner(id) is None
 
 
-def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
-    file, anna = tmp_path / "sessions", Owner("anna", "ab12")
-    sessions = Sessions(SESSION_TOKEN, file)
-    ids = sessions.start(anna), sessions.start()
-    for known in (sessions, Sessions(SESSION_TOKEN, file)):
-        assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
+def test_every_process_with_the_token_knows_a_log_in_and_a_log_out(tmp_path: Path) -> None:
+    anna = Owner("anna", "ab12")
+    with (
+        closing(Accounts(tmp_path / "accounts.db")) as accounts,
+        closing(Accounts(tmp_path / "accounts.db")) as others,
+    ):
+        here, there = sessions_of(accounts), sessions_of(others)
+        ids = here.start(anna), here.start()
+        for known in (here, there):
+            assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
+        there.end(ids[0])
+        # also one that starts later
+        for known in (here, there, sessions_of(accounts)):
+            assert [known.owner(id) for id in ids] == [None, TOKEN_OWNER]
 
 
-def test_too_many_log_ins_end_the_oldest_of_the_same_user() -> None:
-    sessions, anna = Sessions(SESSION_TOKEN), Owner("anna", "ab12")
-    first = sessions.start()
-    ids = [sessions.start(anna) for _ in range(MOST_EACH + 2)]
-    assert [sessions.owner(id) for id in ids] == [None] * 2 + [anna] * MOST_EACH
-    assert sessions.owner(first) == TOKEN_OWNER
-
-
-def test_log_ins_survive_a_restart_and_the_file_opens_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "sessions"
-    before = Sessions(SESSION_TOKEN, file)
-    id, ended = before.start(), before.start()
-    before.end(ended)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert id not in file.read_text()
-    assert SESSION_TOKEN not in file.read_text()
-    after = Sessions(SESSION_TOKEN, file)
-    assert after.owner(id)
-    assert after.owner(ended) is None
-    for hash in json.loads(file.read_text())["sessions"]:
-        assert after.owner(hash) is None
-
-
-def test_another_token_ends_all_log_ins(tmp_path: Path) -> None:
-    id = Sessions(SESSION_TOKEN, tmp_path / "sessions").start()
-    assert Sessions(SESSION_TOKEN + "!", tmp_path / "sessions").owner(id) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"version": 1, "sessions": []}',
-        '{"version": 1, "sessions": {"a": "b"}}',
-        '{"version": 1, "ends": {}}',
-        "[" * 50_000,
-        "x" * MAX_FILE + "x",
-    ],
-    ids=lambda text: str(text[:20]),
-)
-def test_a_damaged_file_logs_everybody_out_and_is_said_so(
-    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+def test_a_cookie_that_was_changed_or_made_with_another_token_opens_nothing(
+    ended: Accounts,
 ) -> None:
-    file = tmp_path / "sessions"
-    file.write_text(text)
-    sessions = Sessions(SESSION_TOKEN, file)
-    assert "damaged, so all browsers must log in again" in caplog.text
-    assert file.with_name("sessions.damaged").read_text() == text
-    id = sessions.start()
-    assert Sessions(SESSION_TOKEN, file).owner(id)
+    sessions = sessions_of(ended)
+    id = sessions.start(Owner("anna", "ab12"))
+    body, _, signature = id.partition(".")
+    session = json.loads(base64.urlsafe_b64decode(body))
+    forged = base64.urlsafe_b64encode(json.dumps(["token", *session[1:]]).encode()).decode()
+    for other in (f"{forged}.{signature}", body, f"{body}.", f".{signature}", f"{id}0", "\udcff.a"):
+        assert sessions.owner(other) is None
+    assert sessions_of(ended, SESSION_TOKEN + "!").owner(id) is None
+    assert sessions.owner(id) == Owner("anna", "ab12")
 
 
-def test_a_file_that_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "sessions"
-    id = Sessions(SESSION_TOKEN, file).start()
-    with unreadable(file):
-        after = Sessions(SESSION_TOKEN, file)
-        assert after.owner(id) is None
-        assert after.owner(after.start())
-    assert Sessions(SESSION_TOKEN, file).owner(id)
+def test_log_outs_are_forgotten_with_the_time_of_their_log_in() -> None:
+    now = NOW
+    with closing(Accounts(wall=lambda: now)) as accounts:
+        accounts.end_session("a", NOW + 10)
+        now += 11
+        assert accounts.has_ended("a")
+        accounts.end_session("b", NOW + 20)
+        assert not accounts.has_ended("a")
+        assert accounts.has_ended("b")
 
 
-def test_log_ins_of_a_newer_version_are_left_as_they_are(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "sessions"
-    file.write_text('{"version": 2}')
-    sessions = Sessions(SESSION_TOKEN, file)
-    assert sessions.owner(sessions.start())
-    assert file.read_text() == '{"version": 2}'
-    assert caplog.text.count("expected version 1, got 2") == 1
-
-
-def test_a_full_disk_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
-    with small_disk(1) as disk, caplog.at_level(logging.WARNING):
-        sessions = Sessions(SESSION_TOKEN, disk.path / "sessions")
+def test_a_full_disk_keeps_nobody_out_and_ends_log_ins(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        small_disk(1) as disk,
+        closing(Accounts(disk.path / "accounts.db")) as accounts,
+        caplog.at_level(logging.WARNING),
+    ):
+        sessions = sessions_of(accounts)
         disk.fill()
-        assert sessions.owner(sessions.start())
-    assert "sessions will not survive a restart" in caplog.text
+        id = sessions.start()
+        assert sessions.owner(id)
+        sessions.end(id)
+        assert sessions.owner(id) is None
+    assert "a log-out will not survive a restart" in caplog.text
 
 
 WRONG = {"Authorization": "Bearer wrong"}

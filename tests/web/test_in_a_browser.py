@@ -277,8 +277,7 @@ def test_a_lost_connection_is_said_and_a_restart_logs_nobody_out(
         expect(lost).to_be_visible()
         expect(lost).to_contain_text("lost")
         drawn = page.evaluate(DRAWN)
-        app = site.app(session_file=tmp_path / "sessions")
-        again = serve(app, "127.0.0.1", server.port)
+        again = serve(site.app(), "127.0.0.1", server.port)
         try:
             expect(lost).to_be_hidden()
             until(page, f"{DRAWN} > {drawn}")

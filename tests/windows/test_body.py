@@ -15,7 +15,7 @@ from stepvad.detector import Detector
 from stepvad.evaluation.walkers import make_clips
 from stepvad.model.footage import Footage
 from stepvad.poses import Clip, Track
-from stepvad.skeletons import BOX, COCO17, STEP18, convert, of_size
+from stepvad.skeletons import COCO17, STEP18, convert, of_size
 from stepvad.stream import Stream
 from stepvad.windows import runs
 from stepvad.windows.body import (
@@ -30,9 +30,8 @@ from stepvad.windows.body import (
     prepare,
     standardise,
 )
-from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import clip_runs, cut
-from stepvad.windows.views import ViewSettings, Windows
+from stepvad.windows.views import ViewSettings
 from tests.tracks import all_windows, clip_of, config, floats, random_track, with_config
 from tests.windows.test_sampling import V
 from tests.windows.test_views import crossing
@@ -295,7 +294,7 @@ def test_both_skeletons_have_the_same_body_and_boxes_have_none(
     assert ours is not None
     assert papers is not None
     np.testing.assert_allclose(papers.mean, convert(ours.mean[None], COCO17, STEP18)[0])
-    assert body_of(BOX) is None
+    assert body_of(of_size(4)) is None
 
 
 def test_settings_choose_where_missing_joints_go(poses: NDArray[np.float32]) -> None:
@@ -510,29 +509,3 @@ def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:
     index, counts = cut(clip, [ViewSettings(config)], detector.skeleton)
     assert frames == index.frame.tolist()
     assert counts.jumps == stream.counts.jumps == 2
-    assembler = WindowAssembler([ViewSettings(config)], detector.skeleton, 25.0)
-    at, who = np.arange(51), np.full(51, 3)
-    found = assembler.push(0 * at, at, who, track.keypoints, track.confidence)
-    assert [frame for windows, _ in found for frame in windows.frame.tolist()] == frames
-
-
-def test_a_jump_that_is_taken_back_leaves_no_trace(small_model: Detector) -> None:
-    config = replace(small_model.config, split_jumps=True)
-    last, sure = config.T - 1, np.ones((1, 17), np.float32)
-    shape = np.random.default_rng(1).normal(0, 20, (1, 17, 2)).astype(np.float32)
-
-    def push(assembler: WindowAssembler, frame: int, at: float) -> list[Windows]:
-        own = np.array([0]), np.array([frame]), np.array([3])
-        return [w for w, _ in assembler.push(*own, shape + np.float32(at + frame), sure)]
-
-    steady, disturbed = (
-        WindowAssembler([ViewSettings(config)], small_model.skeleton, 25.0) for _ in range(2)
-    )
-    for frame in range(last):
-        assert not push(steady, frame, 0)
-        assert not push(disturbed, frame, 0)
-    mark = disturbed.mark()
-    assert not push(disturbed, last, 500), "somebody else"
-    disturbed.undo(mark)
-    (expected,), (found,) = push(steady, last, 0), push(disturbed, last, 0)
-    np.testing.assert_array_equal(found.x, expected.x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
 from stepvad.windows import runs
-from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import Sampling, cut, cut_in_pieces
 from stepvad.windows.views import ViewSettings, Windows
 from tests.tracks import several, that_cuts
@@ -76,31 +74,6 @@ def streamed(clip: Clip, configs: Sequence[Config]) -> list[Windows]:
     return [stream.push(frame, poses) for frame, poses in clip.by_frame()]
 
 
-def assembled(clip: Clip, configs: Sequence[Config], seed: int) -> list[Windows]:
-    """The windows of random batches, some of which are taken back first."""
-    rng = np.random.default_rng(seed)
-    rows = [(pose.track_id, frame, pose) for frame, poses in clip.by_frame() for pose in poses]
-    assembler, found = WindowAssembler(several(configs), of_size(V), clip.fps), []
-    while rows:
-        n = int(rng.integers(1, 60))
-        taken, rows = rows[:n], rows[n:]
-        columns = (
-            np.zeros(len(taken), np.int64),
-            np.array([frame for _, frame, _ in taken]),
-            np.array([track for track, _, _ in taken]),
-            np.array([pose.keypoints for *_, pose in taken]),
-            np.array([pose.confidence for *_, pose in taken]),
-            of_size(V),
-        )
-        if rng.random() < 0.5:
-            mark = assembler.mark()
-            for _ in islice(assembler.push(*columns), int(rng.integers(0, 3))):
-                pass
-            assembler.undo(mark)
-        found += [windows for windows, _ in assembler.push(*columns)]
-    return found
-
-
 @pytest.mark.parametrize("configs", [(ONE,), SEVERAL], ids=["one view", "young windows"])
 @pytest.mark.parametrize("fps", [4.0, 10.0, 12.0, 25.0, 30.0])
 def test_the_share_of_seen_poses_is_the_same_everywhere(
@@ -111,8 +84,6 @@ def test_the_share_of_seen_poses_is_the_same_everywhere(
     assert {0 < share < 1 for share in expected.values()} == {True, False}
     assert shares([cut(clip, several(configs), of_size(V))[0].windows(slice(None))]) == expected
     assert shares(streamed(clip, configs)) == expected
-    for seed in range(3):
-        assert shares(assembled(clip, configs, seed)) == expected
     monkeypatch.setattr(runs, "PIECE", 7)
     pieces = cut_in_pieces(clip, several(configs), of_size(V))
     assert shares([piece.windows(slice(None)) for piece, _ in pieces]) == expected

@@ -15,7 +15,6 @@ from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
 from stepvad.windows import runs
-from stepvad.windows.live import WindowAssembler
 from stepvad.windows.runs import cut, cut_in_pieces
 from stepvad.windows.views import Pace, ViewSettings, Windows
 from tests.tracks import several, that_cuts
@@ -90,20 +89,11 @@ def test_young_tracks_have_the_same_windows_everywhere(
     whole = index.windows(slice(None))
     stream = Stream(that_cuts(SEVERAL, of_size(V)), skeleton=of_size(V), fps=fps)
     online = [stream.push(frame, poses) for frame, poses in clip.by_frame()]
-    assembler = WindowAssembler(several(SEVERAL), of_size(V), fps)
-    (track,) = clip.tracks
-    batches = []
-    for first in range(0, len(track), 5):
-        part = slice(first, first + 5)
-        n = len(track.frames[part])
-        poses = track.keypoints[part], track.confidence[part], of_size(V)
-        pushed = assembler.push(np.zeros(n, int), track.frames[part], np.full(n, 7), *poses)
-        batches += [windows for windows, _ in pushed]
     monkeypatch.setattr(runs, "PIECE", 9)
     pieces = list(cut_in_pieces(clip, several(SEVERAL), of_size(V)))
     short = sum((mended for _, mended in pieces[1:]), pieces[0][1]).short_runs
     assert short == counts.short_runs
-    for found in (online, batches, [piece.windows(slice(None)) for piece, _ in pieces]):
+    for found in (online, [piece.windows(slice(None)) for piece, _ in pieces]):
         for number in range(3):
             assert bits(found, number) == bits([whole], number)
         confidence = np.concatenate([part.c for part in found])

@@ -8,7 +8,7 @@ and the inputs; the file contains no timestamp.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c", "seen")
 EXTRA = ("archive", "archive")
 ROW_GROUP = 131_072
-"""Windows per row group, and most windows buffered before a write."""
+"""Least windows in a row group but the last, and about the most that wait to be written."""
 
 FORMAT = 1
 """Layout version of score files and manifests."""
@@ -98,13 +98,12 @@ class ScoreFileWriter:
     """
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
-        self._pyarrow = import_pyarrow(*EXTRA)
-        self._schema = _schema(n_scales, self._pyarrow)
+        pyarrow = import_pyarrow(*EXTRA)
         self._n_scales = n_scales
         with _writable():
-            self._file = self._pyarrow.parquet.ParquetWriter(
+            self._file = pyarrow.parquet.ParquetWriter(
                 path,
-                self._schema,
+                _schema(n_scales, pyarrow),
                 version="2.6",
                 compression="zstd",
                 compression_level=1,
@@ -120,13 +119,13 @@ class ScoreFileWriter:
         """Add windows; those of a clip must be contiguous."""
         self._waiting.append(scores)
         self._n_waiting += len(scores.windows)
-        while self._n_waiting >= ROW_GROUP:
-            self._write(ROW_GROUP)
+        if self._n_waiting >= ROW_GROUP:
+            self._write()
 
     def close(self, facts: ScoreFacts) -> None:
         """Flush the remaining windows and write the metadata."""
         if self._n_waiting:
-            self._write(self._n_waiting)
+            self._write()
         text = json.dumps(to_plain(facts), sort_keys=True)
         with _writable():
             self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
@@ -139,37 +138,32 @@ class ScoreFileWriter:
         with suppress(OSError):
             self._file.close()
 
-    def _write(self, n_rows: int) -> None:
-        # the first `n_rows` windows of those that wait; a clip may be cut in two
-        taken, rest, n_taken = [], [], 0
-        for scores in self._waiting:
-            wanted = min(n_rows - n_taken, len(scores.windows))
-            if wanted:
-                taken.append(ClipScores(scores.clip, scores.windows.part(slice(wanted))))
-                n_taken += wanted
-            if wanted < len(scores.windows):
-                rest.append(ClipScores(scores.clip, scores.windows.part(slice(wanted, None))))
-        self._waiting = rest
-        self._n_waiting -= n_taken
+    def _write(self) -> None:
         with _writable():
-            self._file.write_table(self._table(taken), row_group_size=ROW_GROUP)
+            self._file.write_table(to_table(self._waiting, self._n_scales))
+        self._waiting, self._n_waiting = [], 0
 
-    def _table(self, parts: list[ClipScores]) -> Any:
-        # every window with the number of its clip's name, (n,), then the columns of numbers
-        pyarrow = self._pyarrow
-        names = list(dict.fromkeys(part.clip for part in parts))
-        number = {name: at for at, name in enumerate(names)}
-        lengths = [len(part.windows) for part in parts]
-        codes = np.repeat(np.array([number[part.clip] for part in parts], np.int32), lengths)
-        columns = [pyarrow.DictionaryArray.from_arrays(codes, names).cast(pyarrow.string())]
-        columns += [
-            pyarrow.array(np.concatenate([getattr(part.windows, name) for part in parts]))
-            for name in COLUMNS[1:]
-        ]
-        if self._n_scales is not None:
-            energies = np.concatenate([part.windows.E for part in parts]).ravel()
-            columns.append(pyarrow.FixedSizeListArray.from_arrays(energies, self._n_scales))
-        return pyarrow.table(columns, schema=self._schema)
+
+def to_table(parts: Sequence[ClipScores], n_scales: int | None) -> Any:
+    """Scores as an Arrow table, a row per window; with energies at each of `n_scales`."""
+    pyarrow = import_pyarrow(*EXTRA)
+    schema = _schema(n_scales, pyarrow)
+    if not parts:
+        return schema.empty_table()
+    # every window with the number of its clip's name, (n,), then the columns of numbers
+    names = list(dict.fromkeys(part.clip for part in parts))
+    number = {name: at for at, name in enumerate(names)}
+    lengths = [len(part.windows) for part in parts]
+    codes = np.repeat(np.array([number[part.clip] for part in parts], np.int32), lengths)
+    columns = [pyarrow.DictionaryArray.from_arrays(codes, names).cast(pyarrow.string())]
+    columns += [
+        pyarrow.array(np.concatenate([getattr(part.windows, name) for part in parts]))
+        for name in COLUMNS[1:]
+    ]
+    if n_scales is not None:
+        energies = np.concatenate([part.windows.E for part in parts]).ravel()
+        columns.append(pyarrow.FixedSizeListArray.from_arrays(energies, n_scales))
+    return pyarrow.table(columns, schema=schema)
 
 
 def read_facts(file: BinaryIO, name: str) -> ScoreFacts:

@@ -1,13 +1,14 @@
 """Archive storage: a local directory or any fsspec URL. All archive I/O goes through here.
 
-Pose files lie in directories such as `date=2026-05-01/camera=yard`, or any others; small files of
-one directory form a shard.
+Pose files lie in directories such as `date=2026-05-01/camera=yard`, as a site records them, or in
+any others; small files of one directory and date form a shard.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 
 from stepvad.errors import DataError, MissingExtraError, StepvadError, os_reason
 from stepvad.files import read_open, remove_leftovers, replacing
+from stepvad.site.recorder import Recording
 
 READ_AT_ONCE = 1 << 20
 SMALL = 1 << 28
@@ -159,8 +161,9 @@ class ArchiveShard:
 
     @property
     def name(self) -> str:
-        """Name of its score file, the same as that of its first pose file."""
-        return self.files[0].name
+        """Name of its score file: that of its first pose file, in their partition."""
+        first = self.files[0].name
+        return str(PurePosixPath(partition_of(first)) / PurePosixPath(first).name)
 
     @property
     def names(self) -> list[str]:
@@ -176,10 +179,10 @@ class ArchiveShard:
 def group_shards(
     files: Iterable[StoredFile], *, most_bytes: int = SHARD_BYTES
 ) -> list[ArchiveShard]:
-    """Group files in order into shards, joining small ones of the same directory."""
+    """Group files in order into shards, joining small ones of the same partition."""
     made: list[ArchiveShard] = []
-    for _, several in groupby(files, key=lambda file: directory_of(file.name)):
-        # files of one directory, closed before they grow too large together
+    for _, several in groupby(files, key=lambda file: partition_of(file.name)):
+        # files of one partition, closed before they grow too large together
         waiting: list[StoredFile] = []
         for file in several:
             if waiting and sum(other.size for other in waiting) + file.size > most_bytes:
@@ -190,9 +193,23 @@ def group_shards(
     return made
 
 
-def directory_of(name: str) -> str:
-    """The directory of a file."""
-    return str(PurePosixPath(name).parent)
+def partition_of(name: str) -> str:
+    """Directory for the scores of a pose file: its own, or Hive's for a recording of a site.
+
+    `yard/yard-20260501T060000-000.parquet` belongs to `date=2026-05-01/camera=yard`, in UTC.
+    """
+    directory = PurePosixPath(name).parent
+    recording = Recording.from_path(Path(name))
+    if recording is None or directory.name not in ("", recording.camera):
+        return str(directory)
+    date = time.strftime("date=%Y-%m-%d", time.gmtime(recording.begin))
+    return str(directory.parent / date / f"camera={recording.camera}")
+
+
+def camera_of(name: str) -> str:
+    """Camera of a pose file: its partition without the date, `a/yard` of `site=a/camera=yard`."""
+    parts = PurePosixPath(partition_of(name)).parts
+    return "/".join(part.rpartition("=")[2] for part in parts if not part.startswith("date="))
 
 
 def _file_system(url: str) -> tuple[Any, str]:

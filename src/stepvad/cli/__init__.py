@@ -85,17 +85,13 @@ def main() -> None:
         os.environ.setdefault(name, value)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
             app()
     except StepvadError as error:
         _fail(error.problem, error.hint)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{os_reason(error)}", "check the path, its permissions and the free space")
-
-
-def _warn(message: Warning | str, *_where: object, **_more: object) -> None:
-    say(f"warning: {message}")
 
 
 def _fail(problem: str, hint: str) -> None:

@@ -27,8 +27,6 @@ METHODS: dict[Method, str] = {
     "knn": "knn: distance to the nearest training windows",
     "mahalanobis": "mahalanobis: distance to the mean of the training windows",
 }
-CHANGES = 5
-"""Number of changes printed for a drift."""
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 
@@ -91,14 +89,11 @@ def _write(clips: Iterator[stepvad.Clip], target: Path) -> None:
     write_clip(first, target)
 
 
-@options.grouped
 def inspect(
     path: Annotated[Path, Argument(help="A model file, a pose file, or a directory.")],
     *,
-    drift: Annotated[
-        Path | None, Option(help="Recent normal footage, to test for drift since the calibration.")
-    ] = None,
-    reading: options.PoseReading,
+    fps: options.FpsOption = None,
+    format: options.FormatOption = "auto",
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a file contains, or a site: a model's settings, the people in pose files.
@@ -109,17 +104,11 @@ def inspect(
 
         stepvad inspect poses/
 
-    Everything a site stores about people, with sizes, and the models that it has learned:
+    Everything a site stores about people, with sizes:
 
         stepvad inspect site.toml
-
-    Check whether a calibration still fits the footage of the last minutes or hours:
-
-        stepvad inspect model.safetensors --drift today/door
     """
-    if drift is not None:
-        _inspect_drift(path, drift, reading, as_json=as_json)
-    elif path.suffix == ".toml" or (path / "events.db").is_file():
+    if path.suffix == ".toml" or (path / "events.db").is_file():
         _inspect_site(path, as_json=as_json)
     elif path.suffix == ".safetensors":
         _inspect_model(path, as_json=as_json)
@@ -127,8 +116,8 @@ def inspect(
         from stepvad.formats import PoseSummary
 
         with terminal.progress_bars() as report:
-            found = PoseSummary.from_clips(reading.clips([path], report))
-        _print(asdict(found), _pose_sentences(found), as_json=as_json)
+            found = PoseSummary.from_clips(options.read_poses([path], format, report, fps=fps))
+        _print(found, _pose_sentences(found), as_json=as_json)
 
 
 def _print(facts: object, sentences: list[str], *, as_json: bool) -> None:
@@ -151,27 +140,17 @@ def _inspect_model(path: Path, *, as_json: bool) -> None:
 
 
 def _inspect_site(site: Path, *, as_json: bool) -> None:
-    """List everything a site stores about people, with sizes, and its learned models."""
-    from stepvad.site.learning.versions import Versions
-    from stepvad.site.learning.versions import facts as learned_facts
+    """List everything a site stores about people, with sizes."""
     from stepvad.site.settings.file import data_of
     from stepvad.site.store.events import file_sizes, open_store
 
     data = data_of(site)
     with open_store(data) as store:
         found = store.stored()
-    # files that the store does not know of, such as logs and models
-    files = found.files | {p: n for p, n in file_sizes(data).items() if p not in found.files}
-    learned = learned_facts(Versions(data))
+    # the files of the store, and those that it does not know of, such as logs and models
+    files = {str(path): size for path, size in (file_sizes(data) | found.files).items()}
     if as_json:
-        kept = [
-            {name: getattr(one, name) for name in ("what", "holds", "count", "first", "last")}
-            | {"bytes": one.bytes}
-            for one in found.kept
-        ]
-        sizes = {str(path): size for path, size in files.items()}
-        facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
-        terminal.print_json(facts | {"pixels": False, "learned": [asdict(one) for one in learned]})
+        terminal.print_json({"kept": found.kept, "cameras": found.cameras, "files": files})
         return
     rows = [
         (
@@ -186,62 +165,26 @@ def _inspect_site(site: Path, *, as_json: bool) -> None:
     ]
     columns = ("what", "count", "from", "to", "bytes", "holds")
     terminal.print_table(f"Stored in {data}", columns, rows)
-    # tables for people: what is stored, by camera, and in which files
     cameras = [(camera, f"{count}") for camera, count in found.cameras.items()]
     terminal.print_table("\nCameras", ("camera", "events"), cameras)
-    rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
-    terminal.print_table("\nFiles", ("file", "bytes"), rows_of_files)
+    sizes = [(Path(path).name, f"{size}") for path, size in files.items()]
+    terminal.print_table("\nFiles", ("file", "bytes"), sizes)
     echo("\nNo pixels are stored. Joint coordinates can identify people: they are not")
     echo("anonymous, and are deleted after the days in the settings.")
-    for one in learned:
-        made = terminal.local_time(one.made, "minutes")
-        echo(f"\nLearned model {one.name}{', in use' if one.is_current else ''}: made {made}")
-        echo(f"  {one.changed}")
-        echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
-
-
-def _inspect_drift(
-    model: Path, recent: Path, reading: options.PoseReading, *, as_json: bool
-) -> None:
-    from stepvad.events import calibration
-
-    with terminal.notes_of("stepvad.events.calibration"):
-        made = calibration.require_calibration(model)
-    footage = calibration.ScoredFootage(options.load_detector(model))
-    camera = options.camera_of(recent)
-    with terminal.progress_bars() as report:
-        clips = reading.clips([recent], report)
-        footage.score(camera, clips, fps=reading.fps, report=report)
-    checked = calibration.check_drift(made, camera, footage)
-    found = checked.drift
-    if as_json:
-        terminal.print_json(
-            {"p": found.p, "changed": found.is_real, "changes": [*map(asdict, found.changes)]}
-        )
-        return
-    # one test over all statistics; single changes only explain it
-    verdict = "changed: calibrate again" if found.is_real else "no change beyond chance"
-    whose = f"{checked.blocks_before} blocks of " + (
-        f"camera {camera}" if checked.has_own else "all cameras"
-    )
-    echo(f"{verdict} (p = {found.p:.2g}; {whose}, {checked.blocks_now} now)")
-    for change in found.changes[: CHANGES if found.is_real else 0]:
-        echo(f"  {change.name}: {change.before:.3g} before, {change.now:.3g} now")
 
 
 def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int) -> dict[str, Any]:
-
     facts: dict[str, Any] = {
         "format": format_number,
         "sha256": sha256,
         "method": method,
-        "config": asdict(fitted.config),
-        "skeleton": asdict(fitted.skeleton),
-        "origin": asdict(fitted.origin),
+        "config": fitted.config,
+        "skeleton": fitted.skeleton,
+        "origin": fitted.origin,
     }
     if isinstance(fitted, stepvad.Detector):
         facts["runtime"] = fitted.network.engine
-        facts["E_mean"], facts["E_var"] = fitted.model.E_mean.tolist(), fitted.model.E_var.tolist()
+        facts |= {"E_mean": fitted.model.E_mean, "E_var": fitted.model.E_var}
     elif fitted.neighbours is not None:
         facts["k"] = fitted.neighbours.k
     return facts
@@ -251,24 +194,26 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     from stepvad.windows.views import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
-    each = [view.config.view_name for view in fitted.view_settings]
-    views = [f"Views         {', '.join(each)}; below, the first"] if len(each) > 1 else []
+    numbers = math.prod(view_shape(config, skeleton.V))
+    whitened = "whitened" if config.reference.whitening else "not whitened"
+    projection = f"{config.K} of {numbers} principal components, {whitened}"
+    if config.reference.projection == "raw":
+        projection = f"none: all {numbers} coordinates"
     # a network, or the training windows themselves
-    weighs, lines = "weighs the score", []
+    lines = []
     if isinstance(fitted, stepvad.Detector):
-        weighs, lines = "weighs loss and score", _energy_sentences(fitted)
+        lines = _energy_sentences(fitted)
     elif fitted.neighbours is not None:
         points, k = len(fitted.neighbours.points), fitted.neighbours.k
-        mean = ", their mean distance" if k > 1 else ""
-        lines = [f"Neighbours    {k} of {points:,}{mean}"]
+        lines = [f"Neighbours    {k} of {points:,}"]
     return [
         f"Method        {METHODS[method]}",
+        f"Views         {', '.join(view.config.view_name for view in fitted.view_settings)}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; each centred and divided by its spread in y",
-        *views,
-        f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
+        f"Projection    {projection}",
         *lines,
-        f"Confidence    {weighs if config.confidence else 'is ignored'}",
+        f"Confidence    {'weighs the score' if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
         f"Repaired      {', '.join(terminal.repair_words(origin.counts)) or 'nothing'}",
@@ -282,13 +227,6 @@ def _rate(config: Config) -> str:
     seconds = (config.T - 1) / config.fps
     other = "resampled" if config.clock else "taken frame by frame"
     return f"{seconds:.2g} s at {config.fps:g} per second; footage of another rate is {other}"
-
-
-def _projection(config: Config, numbers: int) -> str:
-    whitened = "whitened" if config.reference.whitening else "not whitened"
-    if config.reference.projection == "raw":
-        return f"none: all {numbers} coordinates"
-    return f"{config.K} of {numbers} principal components, {whitened}"
 
 
 def _energy_sentences(detector: stepvad.Detector) -> list[str]:
@@ -326,21 +264,17 @@ def _pose_sentences(found: PoseSummary) -> list[str]:
 
 def export(
     model: options.ModelFile,
-    output: Annotated[
-        Path, Option("-o", "--output", help="The file to write: .onnx, or OpenVINO's .xml.")
-    ] = Path("model.onnx"),
+    output: Annotated[Path, Option("-o", "--output", help="The file to write, .onnx.")] = Path(
+        "model.onnx"
+    ),
     *,
     as_json: options.AsJson = False,
 ) -> None:
     """Export a model as one graph: windows in pixels and their confidence in, scores out.
 
-    For ONNX Runtime and other ONNX tools:
+    For ONNX Runtime, OpenVINO and other ONNX tools:
 
         stepvad export model.safetensors -o model.onnx
-
-    For OpenVINO:
-
-        stepvad export model.safetensors -o model.xml
 
     The graph is tested on synthetic windows before it is written, and its deviation is printed.
     """
@@ -350,8 +284,5 @@ def export(
     if as_json:
         terminal.print_json({"file": str(output), **asdict(parity)})
         return
-    terminal.say(
-        f"scores of {parity.windows} windows on {parity.engine} deviate by "
-        f"{parity.deviation:.1e} at most"
-    )
+    terminal.say(f"scores of {parity.windows} windows deviate by {parity.deviation:.1e} at most")
     echo(output)

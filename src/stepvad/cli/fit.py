@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
@@ -19,7 +18,6 @@ from stepvad.errors import Report, StepvadError
 if TYPE_CHECKING:
     from stepvad.evaluation.baselines import Fitted
     from stepvad.events.calibration import Calibration
-    from stepvad.events.marks import Marks
 
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
@@ -182,23 +180,20 @@ def _refuse_idle(
             "patience: expected --validation with it, got none",
             hint="name a labelled data set to validate on",
         )
-    # options that this method would ignore
+    # options that this fit would ignore
+    untrained, joined = method in DISTANCES, model.views is not None
     for option, idle in {
-        "--validation": training.validation is not None and method in DISTANCES,
-        "--resume": training.resume and method in DISTANCES,
-        "--views": model.views is not None and method != "step",
+        "--validation": training.validation is not None and (untrained or joined),
+        "--resume": training.resume and (untrained or joined),
+        "--views": joined and method != "step",
         "--neighbours": model.neighbours != 1 and method != "knn",
     }.items():
         if idle:
             raise StepvadError(
-                f"{option}: expected a method that uses it, got --method {method}",
+                f"{option}: expected a fit that uses it, got --method {method}"
+                + " with --views" * joined,
                 hint="leave it out, or choose another method",
             )
-    if model.views and (training.validation or training.resume):
-        raise StepvadError(
-            "--views: expected no --validation or --resume, got one",
-            hint="leave them out, or fit a single view",
-        )
 
 
 def _marked_clips(before: stepvad.Detector, model: Path, report: Report) -> Iterator[stepvad.Clip]:
@@ -291,7 +286,7 @@ def _print_fitted(fitted: Fitted, output: Path, seconds: float, *, as_json: bool
             "another rate is noticed"
         )
     if as_json:
-        facts = {"model": str(output), "seconds": seconds, "origin": asdict(origin)}
+        facts = {"model": str(output), "seconds": seconds, "origin": origin}
         terminal.print_json(facts)
         return
     trained = f" in {origin.epochs} epochs" if origin.epochs else ""
@@ -304,58 +299,29 @@ def _print_fitted(fitted: Fitted, output: Path, seconds: float, *, as_json: bool
     echo(output)
 
 
-@dataclass(frozen=True, slots=True)
-class NormalFootage:
-    """Normal footage, the promise to be made from it, and where the threshold is written."""
-
-    poses: Annotated[
-        list[Path] | None,
-        Argument(help="Pose files, or directories of pose files; with --marks not needed."),
-    ] = None
-    alerts_per_hour: Annotated[
-        float | None, Option(help="False events allowed per camera and hour; one a day is 0.04.")
-    ] = None
-    confidence: Annotated[float, Option(help="Confidence level of the promise.")] = 0.95
-    output: Annotated[
-        Path | None,
-        Option("-o", "--output", help="Calibration file; defaults to a file next to the model."),
-    ] = None
-    plot: Annotated[
-        Path | None, Option(help="Plot events per hour against the threshold, as .png.")
-    ] = None
-    fps: options.FpsOption = None
-
-
-@dataclass(frozen=True, slots=True)
-class MarkOptions:
-    """Events that people judged."""
-
-    marks: Annotated[
-        Path | None,
-        Option(
-            metavar="SITE.toml|DATA|EVENTS.jsonl",
-            help="Update the thresholds with the marks of a site, or of events of `score`.",
-        ),
-    ] = None
-    fleet: Annotated[
-        Path | None,
-        Option(metavar="FLEET.toml", help="Update the thresholds with the marks of a fleet."),
-    ] = None
-    normal: Annotated[
-        list[str] | None,
-        Option(help="With events of `score`: id of one that was normal; repeatable."),
-    ] = None
-    not_normal: Annotated[
-        list[str] | None, Option(help="With events of `score`: id of one that was not; repeatable.")
-    ] = None
-
-
-@options.grouped
 def calibrate(
     model: options.ModelFile,
     *,
-    footage: NormalFootage,
-    marked: MarkOptions,
+    poses: Annotated[
+        list[Path] | None,
+        Argument(help="Pose files, or directories of pose files; with --marks not needed."),
+    ] = None,
+    alerts_per_hour: Annotated[
+        float | None, Option(help="False events allowed per camera and hour; one a day is 0.04.")
+    ] = None,
+    confidence: Annotated[float, Option(help="Confidence level of the promise.")] = 0.95,
+    output: Annotated[
+        Path | None,
+        Option("-o", "--output", help="Calibration file; defaults to a file next to the model."),
+    ] = None,
+    plot: Annotated[
+        Path | None, Option(help="Plot events per hour against the threshold, as .png.")
+    ] = None,
+    fps: options.FpsOption = None,
+    marks: Annotated[
+        Path | None,
+        Option(metavar="SITE.toml|DATA", help="Update the thresholds with the marks of a site."),
+    ] = None,
     format: options.FormatOption = "auto",
     as_json: options.AsJson = False,
 ) -> None:
@@ -375,23 +341,19 @@ def calibrate(
     nothing. The command always shows the promise that more footage would support.
 
     Later, update the thresholds with the events that people marked as normal, on a site's page or
-    with `stepvad events mark`; the workers of a fleet apply them when they restart:
+    with `stepvad events mark`:
 
         stepvad calibrate model.safetensors --marks site.toml
 
-        stepvad calibrate model.safetensors --fleet fleet.toml
-
-    Or with events of pose files, by their ids:
-
-        stepvad score model.safetensors tuesday/ --events events.jsonl
-
-        stepvad calibrate model.safetensors --marks events.jsonl --normal tuesday-4-1200
-
     Their poses are kept next to the model, in model.normal/, one file per event.
     """
-    poses, alerts_per_hour = footage.poses or (), footage.alerts_per_hour
-    if marked != MarkOptions():
-        _apply_marks(model, poses, marked, given=alerts_per_hour is not None)
+    if marks is not None:
+        if poses or alerts_per_hour is not None:
+            raise StepvadError(
+                "calibrate: expected --marks alone, got more",
+                hint=f"stepvad calibrate {model} --marks SITE.toml",
+            )
+        _apply_marks(model, marks)
         return
     if not poses or alerts_per_hour is None:
         raise StepvadError(
@@ -400,37 +362,29 @@ def calibrate(
         )
     from stepvad.events import calibration
 
-    where = footage.output or calibration.calibration_path(model)
-    for path in filter(None, (where, footage.plot)):
+    where = output or calibration.calibration_path(model)
+    for path in filter(None, (where, plot)):
         terminal.check_output(path)
 
     # each directory or file is a camera
     scored = calibration.ScoredFootage(options.load_detector(model))
     with terminal.progress_bars() as report:
         for path in poses:
-            clips = options.read_poses([path], format, report, fps=footage.fps)
-            scored.score(options.camera_of(path), clips, fps=footage.fps, report=report)
-        made = scored.calibrate(alerts_per_hour=alerts_per_hour, confidence=footage.confidence)
+            clips = options.read_poses([path], format, report, fps=fps)
+            scored.score(options.camera_of(path), clips, fps=fps, report=report)
+        made = scored.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
     calibration.write_calibration(made, where)
-    if footage.plot is not None:
+    if plot is not None:
         from stepvad.report.plots import draw_calibration
 
-        draw_calibration(made, footage.plot)
+        draw_calibration(made, plot)
     if as_json:
-        terminal.print_json([_facts(made)])
+        names = ("threshold", "cameras", "rules", "model_sha256")
+        terminal.print_json({name: getattr(made, name) for name in names})
     else:
         for sentence in _sentences(made):
             echo(sentence)
     terminal.say(f"written: {where}")
-
-
-def _facts(calibration: Calibration) -> dict[str, object]:
-    return {
-        "threshold": asdict(calibration.threshold),
-        "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
-        "rules": asdict(calibration.rules),
-        "model_sha256": calibration.model_sha256,
-    }
 
 
 def _sentences(calibration: Calibration) -> Iterator[str]:
@@ -470,34 +424,16 @@ def _more_footage(calibration: Calibration) -> Iterator[str]:
     yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
 
 
-def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, given: bool) -> None:
+def _apply_marks(model: Path, site: Path) -> None:
     """Update the thresholds with marks, and keep the poses of the events that were normal."""
-    of_events = marked.marks is not None and marked.marks.suffix == ".jsonl"
-    by_id = marked.normal or marked.not_normal
-    if given or (marked.marks is None) == (marked.fleet is None) or (by_id and not of_events):
-        raise StepvadError(
-            "calibrate: expected --marks or --fleet, and --normal with events of `score` alone, "
-            "got another choice",
-            hint="mark events of a site or a fleet with: stepvad events mark ID, or on the page",
-        )
     from stepvad.events import calibration
     from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
+    from stepvad.site import marks as stored
+    from stepvad.site.settings.file import data_of
 
-    detector = options.load_detector(model)
-    sha256 = detector.sha256
-    if marked.fleet is not None:
-        settings = options.load_fleet(marked.fleet)
-        from stepvad.fleet.events import service
-
-        marks = asyncio.run(service.marks_of(settings, sha256))
-    elif of_events and marked.marks is not None:
-        marks = _marks_of_events(marked.marks, marked, detector, poses)
-    else:
-        from stepvad.site import marks as stored
-        from stepvad.site.settings.file import data_of
-
-        with terminal.notes_of("stepvad.site"):
-            marks = stored.marks_of(data_of(marked.marks or Path()), sha256)
+    sha256 = options.load_detector(model).sha256
+    with terminal.notes_of("stepvad.site"):
+        marks = stored.marks_of(data_of(site), sha256)
 
     # the poses of false alerts, for the next fit
     directory = normal_set_path(model)
@@ -517,24 +453,3 @@ def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, giv
     for camera, threshold in after.cameras.items():
         was = before.cameras.get(camera, before.threshold).value
         echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")
-
-
-def _marks_of_events(
-    events: Path, marked: MarkOptions, detector: stepvad.Detector, poses: Sequence[Path]
-) -> Marks:
-    """The marks on events in a file, whose poses are where they were, or in `poses`."""
-    from stepvad.events import marks
-
-    found = marks.read_found(events)
-    normal = marks.with_ids(found, marked.normal or (), events)
-    unmarked = marks.with_ids(found, marked.not_normal or (), events)
-    if any(event.model_sha256 != detector.sha256 for event in (*normal, *unmarked)):
-        raise StepvadError(
-            f"{events}: expected events of this model, got those of another",
-            hint="write them with: stepvad score MODEL POSES --events events.jsonl",
-        )
-    # the poses of an event lie where `score` read them, unless others are given
-    paths = poses or [Path(path) for event in normal[:1] for path in event.poses]
-    with terminal.progress_bars() as report:
-        clips = options.read_poses(paths if normal else (), "auto", report)
-        return marks.marks_from(normal, marked.not_normal or (), clips, detector.config)

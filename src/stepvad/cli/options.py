@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-import msgspec
 from typer import Abort, Argument, Option
 from typer import confirm as ask
 
@@ -22,13 +21,9 @@ from stepvad.errors import ConfigError, Report, StepvadError
 from stepvad.formats import FORMATS
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from stepvad.evaluation.baselines import Fitted
     from stepvad.events.calibration import Calibration
     from stepvad.fleet.settings import FleetSettings
-
-Rare = TypeVar("Rare", bound="DataclassInstance")
 
 ModelFile = Annotated[Path, Argument(help="A model file.")]
 PosesArgument = Annotated[list[Path], Argument(help="Pose files, or directories of pose files.")]
@@ -53,9 +48,6 @@ RuntimeName = Annotated[
         help="Inference engine. `auto`: the same scores on every machine; "
         "`fastest`: bfloat16 if the CPU supports it."
     ),
-]
-Threads = Annotated[
-    int | None, Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores.")
 ]
 Device = Annotated[str, Option(help="Torch device that trains: `cpu`, `cuda` or `cuda:1`.")]
 SettingsFile = Annotated[
@@ -114,40 +106,13 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     return spelled_out
 
 
-@dataclass(frozen=True, slots=True)
-class PoseReading:
-    """How pose files are read."""
-
-    fps: FpsOption = None
-    format: FormatOption = "auto"
-
-    def clips(
-        self, paths: Sequence[Path], report: Report, *, distinct: bool = False
-    ) -> Iterator[stepvad.Clip]:
-        """The clips of all given files and directories; `distinct` rejects duplicate names."""
-        return read_poses(paths, self.format, report, fps=self.fps, distinct=distinct)
-
-
 def configured(base: Config, file: Path | None, **given: Any) -> Config:
     """Settings overridden by those in a TOML file, and then by the options that are given.
 
     A number of epochs lifts a limit on the steps.
     """
-    return configured_with(base, file, NoRareSettings(), **given)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class NoRareSettings:
-    """The rare settings of a command that has none."""
-
-
-def configured_with(
-    base: Config, file: Path | None, rare: Rare, **given: Any
-) -> tuple[Config, Rare]:
-    """The same, and the command's own rare settings, which are keys of the file, too."""
-    stated = {} if file is None else _read_settings(file, rare)
+    stated = {} if file is None else _read_settings(file)
     reference = stated.pop("reference", {})
-    own = {name: stated.pop(name) for name in get_type_hints(type(rare)) if name in stated}
     given = {name: value for name, value in given.items() if value is not None}
     if "epochs" in stated | given:
         base = replace(base, max_steps=None)
@@ -155,11 +120,11 @@ def configured_with(
         base = replace(base, **stated, reference=replace(base.reference, **reference))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.problem}", hint=error.hint) from None
-    return replace(base, **given), replace(rare, **own)
+    return replace(base, **given)
 
 
-def _read_settings(file: Path, rare: Any) -> dict[str, Any]:
-    """The settings in a TOML file: fields of `Config`, which checks them, or of `rare`."""
+def _read_settings(file: Path) -> dict[str, Any]:
+    """The settings in a TOML file: fields of `Config`, which checks them."""
     try:
         stated = tomllib.loads(file.read_text("utf-8"))
     except ValueError as error:  # no TOML, or no UTF-8
@@ -167,8 +132,7 @@ def _read_settings(file: Path, rare: Any) -> dict[str, Any]:
             f"{file}: expected settings in TOML, got: {error}",
             hint="one setting a line, as learning_rate = 5e-4",
         ) from None
-    own = get_type_hints(type(rare))
-    known = {one.name for one in fields(Config)} - {"view"} | own.keys()
+    known = {one.name for one in fields(Config)} - {"view"}
     rarer = {one.name for one in fields(Reference)}
     reference = stated.get("reference", {})
     if not isinstance(reference, dict):
@@ -180,18 +144,7 @@ def _read_settings(file: Path, rare: Any) -> dict[str, Any]:
                 hint=f"the settings are {', '.join(sorted(known, key=str.lower))}; "
                 f"under [reference]: {', '.join(sorted(rarer))}",
             )
-    for name in own.keys() & stated.keys():
-        stated[name] = _converted(stated[name], own[name], f"{file}: {name}")
     return stated
-
-
-def _converted(value: object, kind: Any, where: str) -> object:
-    """A value of this type; a whole number is a number, too."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        words = ", ".join(map(str, get_args(kind))) or kind.__name__
-        raise ConfigError(f"{where}: expected {words}, got {value!r}") from None
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:
@@ -208,10 +161,10 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
     return first, end
 
 
-def on_engine(fitted: Fitted, runtime: Runtime, threads: int | None = None) -> Fitted:
+def on_engine(fitted: Fitted, runtime: Runtime) -> Fitted:
     """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
     if isinstance(fitted, stepvad.Detector):
-        return fitted.with_engine(runtime, threads)
+        return fitted.with_engine(runtime)
     if runtime != "auto":
         raise StepvadError(
             f"--runtime: expected a model with a network for {runtime!r}, got distances",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +13,7 @@ from typer import Argument, Option, echo
 
 from stepvad import evaluation
 from stepvad.cli import options, terminal
-from stepvad.config import Aggregation, Compute, Config, Precision, Runtime
+from stepvad.config import Aggregation, Compute, Config, Precision
 from stepvad.errors import StepvadError
 from stepvad.executors import Executor
 
@@ -32,32 +32,6 @@ NAMES: dict[Placement, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolOptions:
-    """The frames that count, and how window scores become frame scores."""
-
-    split: options.SplitName = "full"
-    placements: Annotated[
-        str,
-        Option(
-            help="Frames that get a window's score: `latest`, `center`, `backtrack`, "
-            "`backtrack_max`."
-        ),
-    ] = "latest,backtrack"
-    aggregation: Annotated[
-        str | None, Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
-    ] = None
-    frame_sigma: Annotated[
-        float | None,
-        Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
-    ] = None
-    smoothing: Annotated[
-        Literal["filled", "scored"] | None,
-        Option(help="Smooth after filling in the floor, or only the scored frames."),
-    ] = None
-
-
-@options.grouped
 def evaluate(
     model: options.ModelFile,
     data: Annotated[
@@ -67,11 +41,25 @@ def evaluate(
         ),
     ],
     *,
-    protocol: ProtocolOptions,
-    method: Annotated[
-        Literal["model", "persons", "confidence", "random", "speed", "place"],
-        Option(help="Score to evaluate: the model's, or a trivial score on its windows."),
-    ] = "model",
+    split: options.SplitName = "full",
+    placements: Annotated[
+        str,
+        Option(
+            help="Frames that get a window's score: `latest`, `center`, `backtrack`, "
+            "`backtrack_max`."
+        ),
+    ] = "latest,backtrack",
+    aggregation: Annotated[
+        str | None, Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
+    ] = None,
+    frame_sigma: Annotated[
+        float | None,
+        Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
+    ] = None,
+    smoothing: Annotated[
+        Literal["filled", "scored"] | None,
+        Option(help="Smooth after filling in the floor, or only the scored frames."),
+    ] = None,
     intervals: Annotated[
         bool, Option(help="Add bootstrap intervals over clips, and results per anomaly.")
     ] = False,
@@ -96,13 +84,13 @@ def evaluate(
     from stepvad.evaluation import protocol as protocols
 
     detector = options.on_engine(baselines.load(model), runtime)
-    dataset = datasets.open_dataset(data, split=protocol.split)
-    smoothing = dataset.smoothing
-    sigma = smoothing.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma
-    over = protocol.smoothing or smoothing.over
-    dataset = replace(dataset, smoothing=replace(smoothing, frame_sigma=sigma, over=over))
-    chosen = _aggregation(protocol.aggregation, detector.config)
-    places = _placements(protocol.placements)
+    dataset = datasets.open_dataset(data, split=split)
+    own = dataset.smoothing
+    sigma = own.frame_sigma if frame_sigma is None else frame_sigma
+    over = smoothing or own.over
+    dataset = replace(dataset, smoothing=replace(own, frame_sigma=sigma, over=over))
+    chosen = _aggregation(aggregation, detector.config)
+    places = _placements(placements)
 
     # window scores of all clips, then the trivial scores of the same windows
     with terminal.progress_bars() as report:
@@ -112,16 +100,13 @@ def evaluate(
     # frames without a score get the lowest of all clips, or of their own clip
     result = protocols.tabulate(clips, dataset.smoothing, placements=places)
     per_clip = protocols.tabulate(clips, dataset.smoothing, placements=places, floor="per_clip")
-    scored: protocols.ScorerName = "detector" if method == "model" else method
-    result.row(method=scored, placement=places[0])  # raises if there are no such scores
-    rows = protocols.interval_rows(clips, dataset, places, scored) if intervals else []
+    rows = protocols.interval_rows(clips, dataset, places, "detector") if intervals else []
     if as_json:
-        extra = {"intervals": [asdict(row) for row in rows]} if intervals else {}
-        terminal.print_json({"global": asdict(result), "per_clip": asdict(per_clip), **extra})
+        extra = {"intervals": rows} if intervals else {}
+        terminal.print_json({"global": result, "per_clip": per_clip, **extra})
         return
-    fitted = "views" if len(detector.view_settings) > 1 else baselines.method_of(detector)
-    title = method if method != "model" else fitted
-    _print_rows(f"{title} on {dataset.name}", result, per_clip, scored)
+    method = "views" if len(detector.view_settings) > 1 else baselines.method_of(detector)
+    _print_rows(f"{method} on {dataset.name}", result, per_clip)
     if rows:
         _print_intervals(rows)
     _print_facts(dataset, result)
@@ -145,12 +130,7 @@ def _print_intervals(lines: list[protocols.IntervalRow]) -> None:
     terminal.print_table("how sure, and which anomalies (AUROC, %)", columns, rows)
 
 
-def _print_rows(
-    name: str,
-    result: protocols.Evaluation,
-    per_clip: protocols.Evaluation,
-    method: protocols.ScorerName,
-) -> None:
+def _print_rows(name: str, result: protocols.Evaluation, per_clip: protocols.Evaluation) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
     # AUROC by method, protocol, smoothing and selection of frames
     found = {_key(row, row.method): row.auroc for row in result.rows}
@@ -166,7 +146,7 @@ def _print_rows(
             *(f"{100 * found[_key(row, score)]:.1f}" for score in trivial),
         ]
         for row, other in zip(result.rows, per_clip.rows, strict=True)
-        if row.method == method
+        if row.method == "detector"
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
     others = ["per-clip floor", *trivial]
@@ -214,9 +194,6 @@ def walkers(
     train_clips: Annotated[int, Option(min=0, help="Clips of normal motion to fit on.")] = 20,
     test_clips: Annotated[int, Option(min=0, help="Clips with anomalies to measure.")] = 14,
     seed: Annotated[int, Option(min=0, help="The same seed gives the same files.")] = 0,
-    contact_sheet: Annotated[
-        Path | None, Option(help="Draw sample motions to this .png file.")
-    ] = None,
 ) -> None:
     """Write a small synthetic data set: people who walk and stand, and some who act abnormally.
 
@@ -230,12 +207,6 @@ def walkers(
     """
     from stepvad.evaluation.walkers import write_dataset
 
-    # the sheet first: it shows within seconds what the clips will hold
-    if contact_sheet is not None:
-        from stepvad.report.sheets import draw_contact_sheet, strips
-
-        terminal.check_output(contact_sheet)
-        draw_contact_sheet(strips(seed=seed), contact_sheet)
     with terminal.progress_bars() as report:
         write_dataset(
             directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
@@ -252,67 +223,37 @@ NOT_THE_PAPERS = "not the paper's settings"
 PROTOCOLS = {"latest": "online", "backtrack": "backtrack"}
 
 
-@dataclass(frozen=True, slots=True)
-class CompareSettings:
-    """Rare settings of `compare`: how scores are measured, and where fits run."""
-
-    jitter: float = 0.0
-    """Noise added to the test windows."""
-    fps: float | None = None
-    """Rate of clips that do not state one."""
-    placement: Literal["latest", "center", "backtrack"] = "latest"
-    smoothed: bool = False
-    frames: Literal["all", "covered", "one-person"] = "all"
-    executor: Executor = "processes"
-    runtime: Runtime = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class ReproduceSettings:
-    """Rare settings of `reproduce`."""
-
-    executor: Executor = "processes"
-    precision: Precision = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class FittedData:
-    """A data set, the frames of it that count, and the results of its fits."""
-
-    data: Annotated[
-        str,
-        Argument(
-            help="Data set: poses under pose, labels under gt; trajectories; or "
-            "package.module:name."
-        ),
-    ]
-    results: Annotated[Path, Argument(help="Directory for the results, one file per fit.")]
-    split: options.SplitName = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkOptions:
-    """The network that all methods train, and how long."""
-
-    width: Annotated[int, Option(help="Hidden units of the network.")] = 256
-    max_steps: Annotated[int, Option(help="Training steps.")] = 500
-    settings: options.SettingsFile = None
-
-
+FitExecutor = Annotated[Executor, Option(help="Where to fit: here, or on a Ray cluster.")]
 FitJobs = Annotated[int, Option(min=1, help="Fits to run in parallel.")]
 TableFile = Annotated[Path | None, Option("--table", help="Table file: .csv, otherwise Markdown.")]
 
 
-@options.grouped
 def compare(
     *,
     methods: Annotated[
         str, Option(help="Names from the list above, `all`, or package.module:name.")
     ] = METHODS,
     seeds: Annotated[int, Option(min=1, help="Fits per trained method.")] = 3,
-    chosen: FittedData,
-    network: NetworkOptions,
+    data: Annotated[
+        str,
+        Argument(
+            help="Data set: poses under pose, labels under gt; trajectories; or "
+            "package.module:name."
+        ),
+    ],
+    results: Annotated[Path, Argument(help="Directory for the results, one file per fit.")],
+    split: options.SplitName = "full",
+    width: Annotated[int, Option(help="Hidden units of the network.")] = 256,
+    max_steps: Annotated[int, Option(help="Training steps.")] = 500,
+    settings: options.SettingsFile = None,
     jobs: FitJobs = 1,
+    executor: FitExecutor = "processes",
+    runtime: options.RuntimeName = "auto",
+    fps: options.FpsOption = None,
+    frames: Annotated[
+        Literal["all", "covered", "one-person"],
+        Option(help="Frames to measure: all, those with a score, or those with one person."),
+    ] = "all",
     table: TableFile = None,
 ) -> None:
     """Fit methods on a data set's training clips and evaluate them on its test clips.
@@ -338,9 +279,8 @@ def compare(
     first method, paired over clips. Results already in RESULTS are reused if
     the same code, engine and precision made them.
 
-    --settings also takes jitter, fps, placement (latest, center, backtrack), smoothed, frames (all,
-    covered, one-person), runtime, and executor: `ray` uses the cluster that RAY_ADDRESS names, or
-    this machine; all its machines must see DATA and RESULTS in the same place.
+    The ray executor uses the cluster that RAY_ADDRESS names, or this machine; all its machines must
+    see DATA and RESULTS in the same place.
     """
     from stepvad.evaluation import comparison, custom
     from stepvad.evaluation.protocol import FrameView
@@ -348,20 +288,16 @@ def compare(
 
     if table is not None:
         terminal.check_output(table)
-    config, rare = options.configured_with(
-        Config.short(),
-        network.settings,
-        CompareSettings(),
-        width=network.width,
-        max_steps=network.max_steps,
-    )
+    config = options.configured(Config.short(), settings, width=width, max_steps=max_steps)
     names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
-    if any(map(custom.is_name, [chosen.data, *names])):
+    if any(map(custom.is_name, [data, *names])):
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
-    compute = Compute(runtime=rare.runtime)
-    place = SweepPlace(**asdict(chosen), compute=compute, jobs=jobs, executor=rare.executor)
-    trials = comparison.Trials(seeds=[*range(seeds)], jitter=rare.jitter, fps=rare.fps)
-    view = FrameView(rare.placement, rare.smoothed, rare.frames)
+    compute = Compute(runtime=runtime)
+    place = SweepPlace(
+        data=data, results=results, split=split, compute=compute, jobs=jobs, executor=executor
+    )
+    trials = comparison.Trials(seeds=[*range(seeds)], fps=fps)
+    view = FrameView(smoothed=False, frames=frames)
     # fits that are on disk already are not repeated
     with terminal.progress_bars() as report:
         lines = comparison.compare(
@@ -401,27 +337,21 @@ def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
-@dataclass(frozen=True, slots=True)
-class PaperRuns:
-    """The data, and how many fits run where."""
-
-    data: Annotated[
-        Path, Option(help="Directory of the data set: poses under pose, labels under gt.")
-    ]
-    results: Annotated[
-        Path | None, Option(help="Directory for the results; defaults to NAME-results.")
-    ] = None
-    runs: Annotated[int, Option(min=1, help="Training runs; the paper has 20.")] = 20
-    jobs: FitJobs = 1
-    device: options.Device = "cpu"
-    settings: options.SettingsFile = None
-
-
-@options.grouped
 def reproduce(
     name: Annotated[PaperDataset, Argument(help="Data set of the paper.")],
     *,
-    plan: PaperRuns,
+    data: Annotated[
+        Path, Option(help="Directory of the data set: poses under pose, labels under gt.")
+    ],
+    results: Annotated[
+        Path | None, Option(help="Directory for the results; defaults to NAME-results.")
+    ] = None,
+    runs: Annotated[int, Option(min=1, help="Training runs; the paper has 20.")] = 20,
+    jobs: FitJobs = 1,
+    executor: FitExecutor = "processes",
+    device: options.Device = "cpu",
+    precision: Annotated[Precision, Option(help="Precision of the training.")] = "auto",
+    settings: options.SettingsFile = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print what would run and for how long, then exit.")
     ] = False,
@@ -442,42 +372,38 @@ def reproduce(
     A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
     already in RESULTS are reused if the same code, device, engine and precision made them.
 
-    --settings makes a shorter trial, as with epochs = 2 and width = 64; it also takes precision
-    (auto, float32, bfloat16) and executor (processes, ray).
+    --settings makes a shorter trial, as with epochs = 2 and width = 64.
     """
     from stepvad.evaluation import reproduce as reproduction
     from stepvad.evaluation.runs import SweepPlace, sweep
 
     if table is not None:
         terminal.check_output(table)
-    reproduction.check_complete(name, plan.data)
-    paper = reproduction.paper_config(name)
-    config, rare = options.configured_with(paper, plan.settings, ReproduceSettings())
-    experiments = reproduction.paper_experiments(name, config, plan.runs)
-    splits = reproduction.open_splits(name, plan.data)
+    reproduction.check_complete(name, data)
+    config = options.configured(reproduction.paper_config(name), settings)
+    experiments = reproduction.paper_experiments(name, config, runs)
+    splits = reproduction.open_splits(name, data)
     place = SweepPlace(
-        data=plan.data,
-        results=plan.results or Path(f"{name}-results"),
-        compute=Compute(device=plan.device, precision=rare.precision),
+        data=data,
+        results=results or Path(f"{name}-results"),
+        compute=Compute(device=device, precision=precision),
         checkpoints=True,
-        jobs=plan.jobs,
-        executor=rare.executor,
+        jobs=jobs,
+        executor=executor,
     )
 
-    # the differences from the paper, stated or left open by it
-    differs = reproduction.deviations(name, config, plan.runs, splits["full"])
+    # the differences from the paper
+    differs = reproduction.deviations(name, config, runs, splits["full"])
     _print_differences(name, len(splits), differs)
-    choices = reproduction.open_choices(name, config, splits["full"], place.compute)
-    terminal.say(f"choices that the paper leaves open: {'; '.join(choices)}")
     if dry_run:
-        _print_plan(place, experiments, plan.runs)
+        _print_plan(place, experiments, runs)
         return
 
     # fits that are on disk already are not repeated
     with terminal.progress_bars() as report:
         finished = sweep(experiments, place, report=report)
         lines = reproduction.reproduced_figures(name, finished, splits, report)
-    over = f"mean ± deviation over {plan.runs} runs" if plan.runs > 1 else "one run"
+    over = f"mean ± deviation over {runs} runs" if runs > 1 else "one run"
     verdict = "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}"
     rows = [_cells(line) for line in lines]
     judged = [line.figure.holds(line.ours.mean) for line in lines if line.figure is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from stepvad.events.rules import Rules
     from stepvad.explain import ViewShare
 
 NAMED = 3
@@ -27,44 +28,22 @@ DEFAULT_FPS = 25.0
 """Frame rate if the user, the video and the clip give none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreOutputs:
-    """Files with scores: of frames, as a picture, and as events."""
-
-    output: Annotated[Path | None, Option("-o", "--output", help="Frame scores as CSV.")] = None
-    plot: Annotated[
-        Path | None,
-        Option(help="Timeline as .png; for several clips, a directory for one per clip."),
-    ] = None
-    events: Annotated[
-        Path | None, Option(help="Events as JSON lines, at the calibrated threshold.")
-    ] = None
-
-    def reject_unwritable(self) -> None:
-        """Fail before the work starts if a file cannot be written."""
-        for path in filter(None, (self.output, self.events)):
-            terminal.check_output(path)
-        if self.plot is not None:
-            terminal.check_picture(self.plot, or_directory=True)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Where the network runs."""
-
-    runtime: options.RuntimeName = "auto"
-    threads: options.Threads = None
-
-
-@options.grouped
 def score(
     model: options.ModelFile,
     poses: options.PosesArgument,
     *,
-    written: ScoreOutputs,
+    output: Annotated[Path | None, Option("-o", "--output", help="Frame scores as CSV.")] = None,
+    plot: Annotated[
+        Path | None,
+        Option(help="Timeline as .png; for several clips, a directory for one per clip."),
+    ] = None,
+    events: Annotated[
+        Path | None, Option(help="Events as JSON lines, at the calibrated threshold.")
+    ] = None,
     camera: options.CalibratedCamera = None,
-    reading: options.PoseReading,
-    engine: EngineOptions,
+    fps: options.FpsOption = None,
+    format: options.FormatOption = "auto",
+    runtime: options.RuntimeName = "auto",
     as_json: options.AsJson = False,
 ) -> None:
     """Score every frame by its most unusual person; higher is more abnormal.
@@ -86,49 +65,74 @@ def score(
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest
     """
     from stepvad.evaluation import baselines
-    from stepvad.events import calibration, marks
+    from stepvad.events import calibration
     from stepvad.formats.tables import score_csv
 
-    written.reject_unwritable()
+    for path in filter(None, (output, events)):
+        terminal.check_output(path)
+    if plot is not None:
+        terminal.check_picture(plot, or_directory=True)
     fitted, sha256 = baselines.load_with_digest(model)
-    rules = None
-    if written.events is not None:
-        with terminal.notes_of("stepvad.events.calibration"):
-            rules, _ = calibration.rules_for(model, sha256, camera=camera)
+    with terminal.notes_of("stepvad.events.calibration"):
+        rules = calibration.rules_for(model, sha256, camera=camera)[0] if events else None
     # bit-equal scores by default; another engine only if it is named
-    detector = options.on_engine(fitted, engine.runtime, engine.threads)
+    detector = options.on_engine(fitted, runtime)
 
     # clip by clip: only a summary of each stays in memory, unless all are printed
-    where = marks.FoundWith.from_paths(model, sha256, poses, camera=camera)
+    where = {
+        "camera": camera,
+        "model": str(model.resolve()),
+        "poses": [str(path.resolve()) for path in poses],
+        "model_sha256": sha256,
+    }
     rows: list[list[str]] = []
     facts: list[dict[str, object]] = []
-    found: list[marks.FoundEvent] = []
+    found: list[dict[str, object]] = []
     rates: set[float] = set()
-    with terminal.progress_bars() as report, score_csv(written.output) as write_frames:
-        for number, clip in enumerate(reading.clips(poses, report, distinct=True)):
+    with terminal.progress_bars() as report, score_csv(output) as write_frames:
+        clips = options.read_poses(poses, format, report, fps=fps, distinct=True)
+        for number, clip in enumerate(clips):
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
-                rate = clip.rate(reading.fps)
+                rate = clip.rate(fps)
                 rates.add(rate)
-                found += marks.found_events(clip, scores, rate, rules, where)
-            if written.plot is not None:
-                _plot(scores, written.plot, number)
+                found += [where | one for one in _events(clip, scores, rate, rules)]
+            if plot is not None:
+                _plot(scores, plot, number)
             rows.append(_row(scores))
             if as_json:
                 facts.append(_facts(scores))
 
     _warn_of_empty([clip for clip, _, scored, *_ in rows if scored == "0"])
     # a threshold was calibrated at a rate: footage of another raises other alerts
-    if written.events is not None:
+    if events is not None:
         options.warn_of_rates(model, detector.config, rates, camera)
-        marks.write_found(found, written.events)
-        terminal.say(f"events: {len(found)}, written: {written.events}")
+        _write_events(found, events)
+        terminal.say(f"events: {len(found)}, written: {events}")
     if as_json:
         terminal.print_json(facts)
     else:
         columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
         terminal.print_table("highest score of each clip", columns, rows)
+
+
+def _events(
+    clip: stepvad.Clip, scores: stepvad.Scores, fps: float, rules: Rules
+) -> Iterator[dict[str, object]]:
+    """The events of a clip; an id is the clip, who began the event, and in which frame."""
+    for event in stepvad.find_events(clip, scores, rules, fps=fps):
+        id = f"{clip.name}-{event.tracks[0]}-{round(event.first_s * fps)}"
+        facts = {"schema": 1, "id": id, "clip": clip.name, "fps": fps, "threshold": rules.threshold}
+        yield facts | asdict(event)
+
+
+def _write_events(found: Sequence[dict[str, object]], path: Path) -> None:
+    from stepvad.codec import encode
+    from stepvad.files import replacing
+
+    with replacing(path) as temporary:
+        temporary.write_bytes(b"".join(encode(event) + b"\n" for event in found))
 
 
 def _warn_of_empty(clips: list[str]) -> None:
@@ -156,12 +160,12 @@ def _facts(scores: stepvad.Scores) -> dict[str, object]:
     windows = scores.windows
     return {
         "clip": scores.clip,
-        "frames": scores.frames.tolist(),
+        "frames": scores.frames,
         "windows": {
-            "track": windows.track_id.tolist(),
-            "frame": windows.frame.tolist(),
-            "confidence": windows.c.tolist(),
-            "score": windows.A.tolist(),
+            "track": windows.track_id,
+            "frame": windows.frame,
+            "confidence": windows.c,
+            "score": windows.A,
         },
     }
 
@@ -181,20 +185,6 @@ def _plot(scores: stepvad.Scores, path: Path, number: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WindowChoice:
-    """The windows to explain: one of a person, or those with the highest scores."""
-
-    track: Annotated[
-        int | None, Option(help="Track id of the person to explain, with --frame.")
-    ] = None
-    frame: Annotated[int | None, Option(help="Last frame of the window to explain.")] = None
-    top: Annotated[
-        int, Option(min=1, max=20, help="Number of people to explain, highest score first.")
-    ] = 1
-
-
-@options.grouped
 def explain(
     model: options.ModelFile,
     poses: options.PosesArgument,
@@ -202,7 +192,13 @@ def explain(
         Path | None, Option("-o", "--output", help="Film strips of the windows, as .png.")
     ] = None,
     *,
-    chosen: WindowChoice,
+    track: Annotated[
+        int | None, Option(help="Track id of the person to explain, with --frame.")
+    ] = None,
+    frame: Annotated[int | None, Option(help="Last frame of the window to explain.")] = None,
+    top: Annotated[
+        int, Option(min=1, max=20, help="Number of people to explain, highest score first.")
+    ] = 1,
     format: options.FormatOption = "auto",
     as_json: options.AsJson = False,
 ) -> None:
@@ -225,7 +221,6 @@ def explain(
     """
     from stepvad import explain as explaining
 
-    track, frame = chosen.track, chosen.frame
     if (track is None) != (frame is None):
         raise StepvadError(
             "explain: expected --track and --frame together, got one of them",
@@ -240,7 +235,7 @@ def explain(
         if track is not None and frame is not None:
             explained = explaining.explain(detector, _only(clips), [(track, frame)])
         else:
-            explained = explaining.explain_highest(detector, clips, chosen.top, report=report)
+            explained = explaining.explain_highest(detector, clips, top, report=report)
     if output is not None:
         from stepvad.report.sheets import draw_explanations
 
@@ -331,28 +326,22 @@ class LabelledClip:
         return clip.with_length(len(abnormal)), abnormal
 
 
-@dataclass(frozen=True, slots=True)
-class AlertOptions:
-    """The threshold of events: the user's, or that of a camera in the calibration."""
-
-    threshold: Annotated[
-        float | None, Option(help="Event threshold, instead of the calibration's.")
-    ] = None
-    camera: options.CalibratedCamera = None
-
-
 @options.grouped
 def report(
     model: options.ModelFile,
     output: Annotated[Path, Option("-o", "--output", help="The report, as .html.")],
     *,
-    alerts: AlertOptions,
+    threshold: Annotated[
+        float | None, Option(help="Event threshold, instead of the calibration's.")
+    ] = None,
+    camera: options.CalibratedCamera = None,
     labelled: LabelledClip,
     events: Annotated[
         int,
         Option(min=0, max=200, help="Number of events to explain and animate, highest peak first."),
     ] = 20,
-    reading: options.PoseReading,
+    fps: options.FpsOption = None,
+    format: options.FormatOption = "auto",
     as_json: options.AsJson = False,
 ) -> None:
     """Write an HTML report of a clip's events: when, who, what was unusual, and how it looked.
@@ -376,12 +365,12 @@ def report(
 
     terminal.check_output(output, ".html", ".htm")
     detector = options.load_detector(model)
-    sha256, threshold, camera = detector.sha256, alerts.threshold, alerts.camera
+    sha256 = detector.sha256
     with terminal.notes_of("stepvad.events.calibration"):
         rules, promise = calibration.rules_for(model, sha256, threshold=threshold, camera=camera)
     with terminal.progress_bars() as bars:
-        clip, abnormal = labelled.read(reading.format, bars)
-        rate = clip.rate(reading.fps)
+        clip, abnormal = labelled.read(format, bars)
+        rate = clip.rate(fps)
         if threshold is None:
             options.warn_of_rates(model, detector.config, [rate], camera)
         # the report states times: without a rate of its own, the clip has that of --fps
@@ -407,40 +396,10 @@ def report(
         temporary.write_text(html, encoding="utf-8", newline="\n")
     terminal.say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
     if as_json:
-        found = [asdict(incident.event) for incident in incidents]
+        found = [incident.event for incident in incidents]
         terminal.print_json({"report": str(output), "threshold": rules.threshold, "events": found})
     else:
         echo(output)
-
-
-@dataclass(frozen=True, slots=True)
-class CanvasOptions:
-    """Background: a video, or black."""
-
-    video: Annotated[
-        Path | None,
-        Option(
-            help="Video or folder of pictures that the poses come from; without it, drawn on black."
-        ),
-    ] = None
-    fps: Annotated[
-        float | None,
-        Option(
-            min=0.1,
-            max=1000,
-            help="Frames per second; defaults to those of the video or the poses, otherwise 25.",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class FrameOptions:
-    """Frames to draw, and how many to save as images."""
-
-    frames: options.FramePart = ":"
-    stills: Annotated[
-        int, Option(min=0, help="Number of stills to save as .png, at the highest scores.")
-    ] = 0
 
 
 @options.grouped
@@ -450,9 +409,25 @@ def overlay(
         Path, Option("-o", "--output", help="Output video as .mp4; stills go beside it.")
     ],
     *,
-    canvas: CanvasOptions,
+    video: Annotated[
+        Path | None,
+        Option(
+            help="Video or folder of pictures that the poses come from; without it, drawn on black."
+        ),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        Option(
+            min=0.1,
+            max=1000,
+            help="Frames per second; defaults to those of the video or the poses, otherwise 25.",
+        ),
+    ] = None,
     labelled: LabelledClip,
-    wanted: FrameOptions,
+    frames: options.FramePart = ":",
+    stills: Annotated[
+        int, Option(min=0, help="Number of stills to save as .png, at the highest scores.")
+    ] = 0,
     threshold: Annotated[
         float | None,
         Option(
@@ -491,25 +466,25 @@ def overlay(
             hint="0 is the mean of training, and is drawn green",
         )
     detector = baselines.load(model)
-    video = None if canvas.video is None else source.open_footage(canvas.video)
+    footage = None if video is None else source.open_footage(video)
     with terminal.progress_bars() as report, terminal.notes_of("stepvad.video"):
         clip, abnormal = labelled.read(format, report)
-        pixels = overlays.frame_size(clip, video)
-        first, end = options.frame_range(wanted.frames, clip.n_frames)
-        frames = range(first, end or clip.n_frames)
+        pixels = overlays.frame_size(clip, footage)
+        first, end = options.frame_range(frames, clip.n_frames)
+        span = range(first, end or clip.n_frames)
         # frames per second: the user, the video, the clip, else 25
-        stated = video.fps if isinstance(video, source.VideoFile) else None
-        rate = canvas.fps or stated or clip.fps or DEFAULT_FPS
+        stated = footage.fps if isinstance(footage, source.VideoFile) else None
+        rate = fps or stated or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
 
         # red begins at the threshold: the user's, else the calibrated one, else the clip's own
         calibrated = None if threshold else options.calibration_of(model)
         red = threshold if calibrated is None else calibrated.threshold.value
         scale = overlays.scale_of(scores, red)
-        shown = timeline.ShownFrames(frames, rate, abnormal)
+        shown = timeline.ShownFrames(span, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
-        moments = overlays.choose_stills(drawn, frames, rate, wanted.stills)
-        overlays.write(drawn, output, frames, moments, video=video, report=report)
+        moments = overlays.choose_stills(drawn, span, rate, stills)
+        overlays.write(drawn, output, span, moments, video=footage, report=report)
     terminal.say(f"red from {scale.red:.3g}: {scale.meaning}")
     for frame in moments:
         echo(overlays.still_path(output, frame))

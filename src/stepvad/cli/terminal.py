@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import json
 import logging
-import math
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,8 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from typer import echo
 
+from stepvad.codec import encode
 from stepvad.errors import MissingExtraError, Progress, Report, StepvadError
 from stepvad.files import replacing
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 FLEET = ("pydantic", "msgpack", "nats", "asyncpg")
 """Libraries of the fleet extra."""
+DAY_S = 86400.0
 TABLE_WIDTH = 200
 """Width of a table; a narrower terminal wraps lines instead of truncating digits."""
 
@@ -42,8 +42,13 @@ def say_error(problem: str, hint: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print data as JSON to stdout; NaN becomes null."""
-    echo(json.dumps(strict_json(value), indent=2))
+    """Print data as JSON to stdout."""
+    echo(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Data as JSON; NaN becomes null."""
+    return msgspec.json.format(encode(value)).decode()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -76,62 +81,30 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Pat
 
 @contextmanager
 def progress_bars() -> Iterator[Report]:
-    """Show progress bars on stderr, one per stage, with rate, elapsed and remaining time."""
+    """Show progress bars on stderr, one per stage, with elapsed and remaining time."""
     from rich import console as consoles
     from rich import progress as rich
 
-    columns = ("{task.description:<11}", "{task.fields[pace]}", "{task.fields[note]}")
-    stage, pace, note = (rich.TextColumn(column, markup=False) for column in columns)
-    counts = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
-    tasks: dict[str, _Stage] = {}
-    layout = (stage, *counts, pace, note)
+    name = rich.TextColumn("{task.description:<11}", markup=False)
+    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    note = rich.TextColumn("{task.fields[note]}", markup=False)
+    layout = (name, rich.BarColumn(), rich.MofNCompleteColumn(), *times, note)
     console = consoles.Console(stderr=True)
     hidden = not console.is_terminal
-    with rich.Progress(*layout, console=console, transient=True, disable=hidden) as bars:
+    tasks: dict[str, rich.TaskID] = {}
+    bars = rich.Progress(
+        *layout, console=console, transient=True, disable=hidden, speed_estimate_period=DAY_S
+    )
+    with bars:
 
         def report(progress: Progress) -> None:
-            if progress.stage not in tasks:
-                task = bars.add_task(progress.stage, total=None, pace="", note="")
-                tasks[progress.stage] = _Stage(task)
-            stage = tasks[progress.stage]
-            bars.update(
-                stage.task,
-                completed=progress.done,
-                total=progress.total or None,
-                pace=stage.pace(progress.done, progress.total),
-                note=progress.note,
-            )
+            stage, done, total = progress.stage, progress.done, progress.total or None
+            if stage not in tasks:
+                # results from before this run would make the rest seem too short
+                tasks[stage] = bars.add_task(stage, completed=done, total=total, note="")
+            bars.update(tasks[stage], completed=done, total=total, note=progress.note)
 
         yield report
-
-
-class _Stage:
-    """One progress bar, with its start time and first count."""
-
-    def __init__(self, task: Any) -> None:
-        self.task = task
-        self._started, self._first, self._done = 0.0, 0, -1
-
-    def pace(self, done: int, total: int) -> str:
-        """Rate and remaining time, based on the progress since the first report.
-
-        Counting restarts if a stage starts over.
-        """
-        # results from before this run would make the rate too high
-        if self._done < 0 or done < self._done:
-            self._started, self._first = time.monotonic(), done
-        self._done = done
-        if done == self._first:
-            return ""
-        each_s = max(time.monotonic() - self._started, 1e-3) / (done - self._first)
-        words = f"{1 / each_s:,.0f}/s" if each_s <= 0.1 else f"{each_s:.1f} s each"
-        return f"{words}, {_clock((total - done) * each_s)} left" if total > done else words
-
-
-def _clock(seconds: float) -> str:
-    """A duration as hours, minutes and seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def local_time(seconds: float | None, unit: str = "seconds") -> str:
@@ -177,17 +150,6 @@ def check_fleet() -> None:
     """Raise if the libraries of the fleet extra are not installed."""
     if any(importlib.util.find_spec(name) is None for name in FLEET):
         raise MissingExtraError("fleet", "fleet")
-
-
-def strict_json(value: Any) -> Any:
-    """Convert a value to strict JSON: string keys, and null for non-finite numbers."""
-    if isinstance(value, dict):
-        return {str(key): strict_json(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict_json(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""stepvad users: who may log in to the page of a site or fleet, and what they did."""
+"""stepvad users: who may log in to the page of a site or fleet."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -22,17 +22,9 @@ if TYPE_CHECKING:
 users = Typer(
     name="users",
     no_args_is_help=True,
-    help="Manage who may log in to the page, and see what they did.",
+    help="Manage who may log in to the page. Changes take effect with the next request.",
 )
 UserArgument = Annotated[str, Argument(metavar="NAME", help="Name of the user.")]
-
-
-@users.callback()
-def _group() -> None:
-    """Manage who may log in to the page, and see what they did.
-
-    Changes take effect with the next request, while the site runs.
-    """
 
 
 class OpenAccounts(NamedTuple):
@@ -42,39 +34,34 @@ class OpenAccounts(NamedTuple):
     url: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PageOptions:
-    """The page that has the accounts: that of a site or fleet."""
-
-    site: Annotated[
-        Path,
-        Option(
-            "--site",
-            "-s",
-            metavar="SITE.toml|DATA",
-            help="The site, given by its settings or its data directory.",
-        ),
-    ] = options.SITE_DATA
-    fleet: Annotated[
-        Path | None,
-        Option("--fleet", metavar="FLEET.toml", help="Use the accounts of a fleet's page."),
-    ] = None
-
-    @contextmanager
-    def opened(self) -> Iterator[OpenAccounts]:
-        """Open the accounts; the address of the page is that of the settings or the last start."""
-        path, web = _site_file(self.site) if self.fleet is None else _fleet_file(self.fleet)
-        with closing(Accounts(path)) as accounts:
-            public = None if web is None else web.public_url
-            bound = None if web is None or not web.port else web.url
-            yield OpenAccounts(accounts, public or accounts.fact("url") or bound)
+SiteOption = Annotated[
+    Path,
+    Option(
+        "--site",
+        "-s",
+        metavar="SITE.toml|FLEET.toml|DATA",
+        help="The site or fleet, given by its settings, or the data directory of a site.",
+    ),
+]
 
 
-def _site_file(site: Path) -> tuple[Path, Web | None]:
-    """The file of a site's accounts, and the settings of the page if they are given."""
+@contextmanager
+def open_accounts(site: Path) -> Iterator[OpenAccounts]:
+    """Open the accounts; the address of the page is that of the settings or the last start."""
+    path, web = _accounts_of(site)
+    with closing(Accounts(path)) as accounts:
+        public = None if web is None else web.public_url
+        bound = None if web is None or not web.port else web.url
+        yield OpenAccounts(accounts, public or accounts.fact("url") or bound)
+
+
+def _accounts_of(site: Path) -> tuple[Path, Web | None]:
+    """The file of the accounts, and the settings of the page if they are given."""
     from stepvad.site.settings.file import load
 
     if site.suffix == ".toml":
+        if _is_fleet(site):
+            return _fleet_file(site)
         settings = load(site)
         return settings.web.accounts or settings.data / library.FILE_NAME, settings.web
     if not site.is_dir():
@@ -83,6 +70,16 @@ def _site_file(site: Path) -> tuple[Path, Web | None]:
             hint="give --site site.toml, or the directory that data names in it",
         )
     return site / library.FILE_NAME, None
+
+
+def _is_fleet(file: Path) -> bool:
+    """True if a file has settings of a fleet alone: a site has cameras."""
+    from stepvad.fleet.settings import FleetSettings
+
+    try:
+        return tomllib.loads(file.read_text("utf-8")).keys() <= FleetSettings.model_fields.keys()
+    except (OSError, ValueError):
+        return False  # the settings of a site say what is wrong
 
 
 def _fleet_file(fleet: Path) -> tuple[Path, Web | None]:
@@ -96,7 +93,6 @@ def _fleet_file(fleet: Path) -> tuple[Path, Web | None]:
 
 
 @users.command()
-@options.grouped
 def add(
     name: UserArgument,
     *,
@@ -107,7 +103,7 @@ def add(
             "administer: everything."
         ),
     ] = None,
-    page: PageOptions,
+    site: SiteOption = options.SITE_DATA,
     password_file: Annotated[
         Path | None, Option(help="File with the password on one line; prints no link.")
     ] = None,
@@ -125,7 +121,7 @@ def add(
     library.check_name(name)
     wanted = None if role is None else library.role_of(role)
     hash = None if password_file is None else _password_hash(name, password_file)
-    with page.opened() as opened:
+    with open_accounts(site) as opened:
         if opened.accounts.find(name) is None:
             account = opened.accounts.create(name, wanted or "look", hash)
             done = ["added user"]
@@ -156,10 +152,9 @@ def _renewed(
 
 
 @users.command("list")
-@options.grouped
-def list_(*, page: PageOptions, as_json: options.AsJson = False) -> None:
+def list_(*, site: SiteOption = options.SITE_DATA, as_json: options.AsJson = False) -> None:
     """List the users."""
-    with page.opened() as opened:
+    with open_accounts(site) as opened:
         found = opened.accounts.all()
     names = ("name", "role", "has_password", "created", "last_login", "link_expires")
     if as_json:
@@ -174,50 +169,20 @@ def list_(*, page: PageOptions, as_json: options.AsJson = False) -> None:
 
 
 @users.command()
-@options.grouped
-def remove(name: UserArgument, *, page: PageOptions, yes: options.Yes = False) -> None:
+def remove(
+    name: UserArgument, *, site: SiteOption = options.SITE_DATA, yes: options.Yes = False
+) -> None:
     """Remove a user and end all their log-ins immediately.
 
     stepvad users remove anna --site site.toml
     """
-    with page.opened() as opened:
+    with open_accounts(site) as opened:
         account = opened.accounts.account(name)
         if not yes:
             options.confirm(f"Remove {account.name}, who may {account.role}?")
         opened.accounts.remove(account.name)
         opened.accounts.audit.record(unix_user(), "removed user", account.name)
     terminal.say(f"{account.name} is removed")
-
-
-@users.command()
-@options.grouped
-def log(
-    *,
-    page: PageOptions,
-    user: Annotated[str | None, Option("--user", help="Only lines of this user.")] = None,
-    since: Annotated[
-        str | None, Option(help="Only lines since this time: 2026-05-01T14:00, or 2d, 3h ago.")
-    ] = None,
-    limit: Annotated[int, Option(min=1, help="Maximum number of lines.")] = 50,
-    as_json: options.AsJson = False,
-) -> None:
-    """Print the audit log, newest first: who looked at what, changed what, and logged in.
-
-    stepvad users log --site site.toml --user anna --since 7d
-    """
-    begin = options.parse_time(since, "--since")
-    with page.opened() as opened:
-        found = opened.accounts.audit.entries(user=user, since=begin, limit=limit)
-    # the row number of the database stays inside
-    names = ("time", "user", "action", "subject", "address")
-    if as_json:
-        terminal.print_json([{name: getattr(one, name) for name in names} for one in found])
-        return
-    rows = [
-        (terminal.local_time(one.time), one.user, one.action, one.subject, one.address or "-")
-        for one in found
-    ]
-    terminal.print_table(f"lines: {len(found)}", ("time", "who", "what", "which", "from"), rows)
 
 
 def _password_hash(name: str, file: Path) -> str:

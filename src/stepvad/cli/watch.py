@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option, echo
 
 from stepvad.cli import options, terminal
-from stepvad.errors import ConfigError, MissingExtraError, StepvadError
-from stepvad.files import temporary_directory
+from stepvad.errors import ConfigError, StepvadError
 from stepvad.site.service import Service
 from stepvad.site.stages import set_up
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from stepvad.site.settings.sections import SiteSettings
 
 DEMO_PORT = 8080
-NEEDED = {"pydantic": "live", "pyarrow": "live", "fastapi": "web", "uvicorn": "web"}
-"""Libraries of the demo, and their extras."""
 
 
 def watch(
@@ -37,9 +34,6 @@ def watch(
     send_test: Annotated[
         bool, Option("--send-test", help="With --check: also send people a test message.")
     ] = False,
-    model: Annotated[
-        str | None, Option(help="Go back to this model that the site has learned, from `inspect`.")
-    ] = None,
     demo: Annotated[
         bool, Option("--demo", help="Watch a bundled scene; needs no settings and no camera.")
     ] = False,
@@ -61,12 +55,6 @@ def watch(
 
         stepvad watch site.toml
 
-    Go back to an earlier model of a site that learns; restart a site that runs:
-
-        stepvad inspect site.toml
-
-        stepvad watch site.toml --check --model 20261117T030012Z
-
     Events are stored in the data directory, shown on the web page and sent to the configured sinks.
     """
     # exactly one of a file and the demo
@@ -84,11 +72,6 @@ def watch(
         raise Exit(_demo(port))
     from stepvad.site.settings.file import load
 
-    if model is not None:
-        from stepvad.site.learning.versions import Versions
-
-        Versions(load(settings).data).use(model)
-        terminal.say(f"the site uses {model} from its next start on")
     if check:
         _check(settings, send_test=send_test, as_json=as_json)
         return
@@ -96,23 +79,16 @@ def watch(
 
 
 def _demo(port: int | None) -> int:
-    for library, extra in NEEDED.items():
-        if importlib.util.find_spec(library) is None:
-            raise MissingExtraError("watch --demo", extra)
-    if port is not None and not _is_free(port):
-        raise ConfigError(
-            f"port {port}: expected a free port, got one in use",
-            hint="choose another --port, or leave it out",
-        )
     from stepvad.site.demo import settings
 
-    with temporary_directory() as data:
+    with TemporaryDirectory() as data:
         terminal.say(
             "synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it"
         )
         # the documented port, unless something else uses it
-        usual = DEMO_PORT if _is_free(DEMO_PORT) else 0
-        return _run(settings(data, usual if port is None else port))
+        with socket.socket() as probe:
+            usual = DEMO_PORT if probe.connect_ex(("127.0.0.1", DEMO_PORT)) else 0
+        return _run(settings(Path(data), usual if port is None else port))
 
 
 def _run(settings: SiteSettings, path: Path | None = None) -> int:
@@ -122,6 +98,9 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
     from stepvad.site.settings.file import load
     from stepvad.site.settings.live import SettingsEditor
     from stepvad.web.app import serve_page
+
+    if settings.fleet is not None:
+        terminal.check_fleet()
 
     def run(service: Service) -> list[str]:
         set_up(settings.logs)
@@ -137,7 +116,12 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
 
         # two sites in one directory would mix their events
         with exclusive_lock(settings.data):
-            site = Site(settings, serve=serve, rounds=rounds, reload=restart)
+            link = None
+            if settings.fleet is not None and path is not None:
+                from stepvad.fleet.link import Link  # the libraries of the fleet extra
+
+                link = Link(settings, settings.fleet, path)
+            site = Site(settings, serve=serve, fleet=link, rounds=rounds, reload=restart)
             if editor is not None:
                 editor.apply = site.apply
             return site.run(service.stop, service.beat)
@@ -145,16 +129,11 @@ def _run(settings: SiteSettings, path: Path | None = None) -> int:
     return Service().run(run)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return port == 0 or probe.connect_ex(("127.0.0.1", port)) != 0
-
-
 def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
-    """Print what the settings say, whether they work, what cameras cost, and how messages fared."""
+    """Print whether the settings work, what cameras cost, and how messages fared."""
     from stepvad.site import sinks
     from stepvad.site.checking import check
-    from stepvad.site.settings.file import describe, load
+    from stepvad.site.settings.file import load
     from stepvad.site.trial import try_all
 
     def sent() -> Iterator[str]:
@@ -171,8 +150,6 @@ def _check(path: Path, *, send_test: bool, as_json: bool) -> None:
                 yield f"failed: {error}"
 
     settings, lines = load(path), []
-    if not as_json:
-        echo(describe(settings))
     # lines appear as each check ends: some wait for a camera
     for line in chain(check(settings), try_all(settings), sent() if send_test else ()):
         lines.append(line)

@@ -21,8 +21,7 @@ from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.metrics import FrameScores, Interval, Spread, over_seeds, resample
 from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName
 from stepvad.evaluation.trivial import TITLES
-from stepvad.model.scoring import Scores, WindowScores, score_clip
-from stepvad.poses import Clip
+from stepvad.model.scoring import WindowScores, score_clip
 from stepvad.windows.views import ViewSettings, Windows
 
 if TYPE_CHECKING:
@@ -186,20 +185,17 @@ def _check_titles(titles: Sequence[str]) -> None:
 
 def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
     """The windows of the test clips with all scores 0, the basis of the trivial scores."""
-    return [
-        ScoredClip(without_scores(clip, config), labels, clip.persons_per_frame())
-        for clip, labels in dataset.test_clips()
-    ]
-
-
-def without_scores(clip: Clip, config: Config) -> Scores:
-    """The windows of a clip with all scores 0."""
 
     def nothing(windows: Windows) -> WindowScores:
         zeros = np.zeros((len(windows), config.L), np.float32)
         return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
 
-    return score_clip(clip, [ViewSettings(config)], skeletons.modelled(clip.skeleton), nothing)
+    found = []
+    for clip, labels in dataset.test_clips():
+        skeleton = skeletons.modelled(clip.skeleton)
+        scores = score_clip(clip, [ViewSettings(config)], skeleton, nothing)
+        found.append(ScoredClip(scores, labels, clip.persons_per_frame()))
+    return found
 
 
 def table(

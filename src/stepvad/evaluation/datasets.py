@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepvad import formats
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
-from stepvad.files import read_arrays
 from stepvad.formats import labels as truth
 from stepvad.formats import read_all, trajectories, warn_if_swapped
 from stepvad.formats.labels import (
@@ -24,15 +23,13 @@ from stepvad.formats.labels import (
     attach_classes,
     write_classes,
 )
-from stepvad.formats.reading import check_frames, read_bytes
 from stepvad.model.scoring import Smoothing
-from stepvad.poses import Clip, Track, n_frames_of
-from stepvad.skeletons import BOX, COCO17
+from stepvad.poses import Clip
+from stepvad.skeletons import COCO17
 
 HumanRelated = Literal["hr-shanghaitech", "hr-avenue"]
-DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes", HumanRelated]
+DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", HumanRelated]
 Split = Literal["full", "hr", "st", "ub", "validation"]
-Part = Literal["train", "test"]
 Reader = Callable[[], Iterable[Clip]]
 
 
@@ -53,7 +50,6 @@ SMOOTHING: Mapping[DatasetLayout, FrameSmoothing] = {
     # No published setting. Its clips are so short that the floor, smoothed into their scored
     # frames, would decide everything: even a constant score falls to 29 on covered frames.
     "poselift": FrameSmoothing(0.0, 13.0, "scored"),
-    "boxes": FrameSmoothing(0.0, 13.0),
     "hr-shanghaitech": FrameSmoothing(0.0, 13.0),
     "hr-avenue": FrameSmoothing(0.0, 20.0),
 }
@@ -82,10 +78,6 @@ class Dataset:
     def train_clips(self) -> Iterator[Clip]:
         """Yield the training clips, which show only normal behaviour."""
         yield from self.train()
-
-    def validation_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
-        """Yield every validation clip with its labels."""
-        return self.validation_set().test_clips()
 
     def validation_set(self) -> Dataset:
         """A data set whose test clips are the validation clips."""
@@ -132,9 +124,9 @@ class Dataset:
 def open_dataset(
     root: Path | str, *, split: Split = "full", layout: DatasetLayout | Literal["auto"] = "auto"
 ) -> Dataset:
-    """Open the data set in a directory with `pose/train`, `pose/test` and `gt`, or `tracks.npz`.
+    """Open the data set in a directory with `pose/train`, `pose/test` and `gt`.
 
-    Trajectories are a directory with `training` and `testing`, or one packed file `<name>.npz`.
+    Trajectories are a directory with `training` and `testing`.
 
     Splits: `full` and `hr` (human-related) for ShanghaiTech, Avenue and UBnormal, `full`, `st` and
     `ub` for MSAD, only `full` for PoseLift. Your own footage uses ShanghaiTech's layout:
@@ -153,9 +145,8 @@ def open_dataset(
     train, test = _readers(root, layout)
     labels = _labels(root, layout, split)
     full = labels if split == "full" else _labels(root, layout, "full")
-    name = dataset_name(root)
     dataset = Dataset(
-        name=f"{name}, box tracks" if layout == "boxes" else name,
+        name=root.resolve().name,
         train=train,
         test=test,
         labels=labels,
@@ -221,7 +212,7 @@ def read_training(
 
 def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
     """Mask of the abnormal frames of a clip; `path` is its mask or its data set."""
-    if path.is_file() and not is_dataset(path):
+    if path.is_file():
         return truth.read_mask(path).abnormal
     found = truth.find(open_dataset(path).labels, clip.name)
     if found is None:
@@ -239,8 +230,8 @@ def recognise(root: Path) -> DatasetLayout:
         raise DataError(
             f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
             "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal) "
-            f"nor {BOX_FILE} (box tracks) nor {TRAJECTORY_DIRECTORIES['test']}",
-            hint="give the directory that holds gt and pose, or the file of packed trajectories",
+            f"nor {TRAJECTORIES['test']}",
+            hint="give the directory that holds gt and pose",
         )
     return layout
 
@@ -248,11 +239,6 @@ def recognise(root: Path) -> DatasetLayout:
 def is_dataset(path: Path) -> bool:
     """True if a path is a data set, rather than only poses."""
     return _layout_of(path) is not None
-
-
-def dataset_name(root: Path) -> str:
-    """Name of the data set in a directory or a packed file."""
-    return root.resolve().name.removesuffix(PACKED_SUFFIX)
 
 
 def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
@@ -264,13 +250,10 @@ def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
 
 
 def _layout_of(root: Path) -> DatasetLayout | None:
-    if (root / BOX_FILE).is_file():
-        return "boxes"
     if any((root / "gt").glob("*_tracks.txt")):
         return "ubnormal"
-    trajectories = trajectory_layout(root)
-    if trajectories is not None:
-        return trajectories
+    if (layout := trajectory_layout(root)) is not None:
+        return layout
     names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
     if not names:
         return None
@@ -289,12 +272,10 @@ def _layout_of(root: Path) -> DatasetLayout | None:
 
 def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
     """Readers of the training and test clips."""
-    if layout == "boxes":
-        boxes = partial(read_boxes, root / BOX_FILE)
-        return partial(boxes, part="train"), partial(boxes, part="test")
     if layout == "hr-shanghaitech" or layout == "hr-avenue":
-        people = partial(read_trajectories, root, layout)
-        return partial(people, part="train"), partial(people, part="test")
+        people = partial(trajectories.read, fps=TRAJECTORY_FPS[layout])
+        train, test = (partial(people, root / TRAJECTORIES[part]) for part in ("train", "test"))
+        return train, test
     if not (root / "pose" / "test").is_dir():
         raise DataError(
             f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "
@@ -347,9 +328,7 @@ def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameL
         case "msad", "full" | "st" | "ub":
             return truth.msad(root, split=split)
         case "poselift", "full":
-            return truth.poselift(root)
-        case "boxes", "full" | "hr":
-            return box_labels(root / BOX_FILE, split=split)
+            return truth.shanghaitech(root)
         case "hr-shanghaitech" | "hr-avenue", "full" | "hr":
             return trajectory_labels(root, layout, split=split)
         case _:
@@ -375,50 +354,20 @@ def _write_clips(clips: Iterator[Clip], directory: Path, suffix: str, report: Re
 
 
 TRAJECTORY_FPS: Mapping[HumanRelated, float] = {"hr-shanghaitech": 24.0, "hr-avenue": 25.0}
-TRAJECTORY_DIRECTORIES: Mapping[Part, Path] = {
-    "train": Path("training", "trajectories"),
-    "test": Path("testing", "trajectories"),
-}
+TRAJECTORIES = {"train": Path("training/trajectories"), "test": Path("testing/trajectories")}
 """Directories of the clips, each a directory of `<person>.csv`."""
-PACKED_SUFFIX = ".npz"
-"""Suffix of a file that holds the whole data set."""
-
-BOX_FILE = "tracks.npz"
-"""All boxes and labels of the data set, in its directory."""
-
-Kinds = Mapping[str, tuple[str, int]]
-"""Kinds of dtype and number of axes, by the name of an array."""
-MAX_BYTES = 1 << 30
-PARTS: Mapping[Part, int] = {"train": 0, "test": 1}
-"""Values of `clip_split` for training and test clips."""
-CLIP_ARRAYS: Kinds = {"clip_names": ("U", 1), "clip_split": ("iu", 1)}
-ROW_ARRAYS: Kinds = {"clip": ("iu", 1), "track": ("iu", 1), "frame": ("iu", 1), **CLIP_ARRAYS}
-POSE_ARRAYS = {**ROW_ARRAYS, "kpts_lo": ("u", 2), "kpts_hi": ("u", 2), "scale": ("iu", 0)}
-LABEL_ARRAYS: Kinds = {"gt": ("biu", 1), "gt_clip": ("U", 1), "gt_len": ("iu", 1)}
-GET_BOXES = "get the archive of ShanghaiTech's box tracks"
-GET_TRAJECTORIES = "get the packed trajectories, or give the directory of CSV files"
 
 
 def trajectory_layout(root: Path) -> HumanRelated | None:
-    """The data set in a directory or packed file, by the names of its test clips; or None.
+    """The data set in a directory, by the names of its test clips; or None.
 
     Avenue's clips are numbers, ShanghaiTech's are `SS_CCCC`, camera and clip.
     """
-    if root.suffix == PACKED_SUFFIX and root.is_file():
-        names = PackedArchive(root, GET_TRAJECTORIES).clip_names("test")
-    elif (root / TRAJECTORY_DIRECTORIES["test"]).is_dir():
-        names = trajectories.clip_names(root / TRAJECTORY_DIRECTORIES["test"])
-    else:
+    if not (root / TRAJECTORIES["test"]).is_dir():
         return None
+    names = trajectories.clip_names(root / TRAJECTORIES["test"])
     avenue = names and all(re.fullmatch("[0-9]+", name) for name in names)
     return "hr-avenue" if avenue else "hr-shanghaitech"
-
-
-def read_trajectories(root: Path, layout: HumanRelated, *, part: Part) -> Iterator[Clip]:
-    """Yield the clips of one part by name."""
-    if root.is_file():
-        return _unpacked(PackedArchive(root, GET_TRAJECTORIES), part, TRAJECTORY_FPS[layout])
-    return trajectories.read(root / TRAJECTORY_DIRECTORIES[part], fps=TRAJECTORY_FPS[layout])
 
 
 def trajectory_labels(
@@ -429,160 +378,9 @@ def trajectory_labels(
     Split `hr` excludes six clips of ShanghaiTech, and those frames of Avenue in which the anomaly
     shows no person.
     """
-    archive = PackedArchive(root, GET_TRAJECTORIES) if root.is_file() else None
-    if archive is None:
-        every = truth.trajectories(
-            root, trajectories.clip_names(root / TRAJECTORY_DIRECTORIES["test"])
-        )
-    else:
-        names = set(archive.clip_names("test"))
-        every = {name: label for name, label in archive.labels().items() if name in names}
+    every = truth.trajectories(root, trajectories.clip_names(root / TRAJECTORIES["test"]))
     if split == "full":
         return every
     if layout == "hr-shanghaitech":
         return {name: every[name] for name in every if name not in SHANGHAITECH_NOT_HUMAN}
-    if archive is None:
-        return truth.human_related_frames(root, every)
-    counted = archive.masks("hr_keep")
-    return {name: replace(label, counted=counted[name]) for name, label in every.items()}
-
-
-def read_boxes(path: Path, *, part: Part) -> Iterator[Clip]:
-    """Yield the clips of one part by name, each box as four corners with confidence 1."""
-    archive = PackedArchive(path, GET_BOXES)
-    found = archive.arrays({**ROW_ARRAYS, "kpts": ("f", 3)})
-    clip, track, frame, boxes = (found[name] for name in ("clip", "track", "frame", "kpts"))
-    if boxes.shape != (len(clip), 2, 2) or not len(clip) == len(track) == len(frame):
-        raise archive.unlike(
-            f"kpts of shape ({len(clip)}, 2, 2), one box per clip, track and frame"
-        )
-    sure = np.ones((len(clip), BOX.V), dtype=np.float32)
-    for name, rows in archive.rows(found, part):
-        try:
-            tracks = tuple(
-                Track(int(track[own[0]]), frame[own], corners(boxes[own]), sure[: len(own)])
-                for own in _by_person(track, rows)
-            )
-            yield Clip(name, None, n_frames_of(tracks), tracks, BOX)
-        except DataError as error:
-            raise error.located(f"{path}, clip {name}") from error
-
-
-def box_labels(path: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
-    """The official frame masks; the human-related split excludes six clips."""
-    left_out = SHANGHAITECH_NOT_HUMAN if split == "hr" else ()
-    every = PackedArchive(path, GET_BOXES).labels()
-    return {name: every[name] for name in every if name not in left_out}
-
-
-def corners(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Corners `(n, 4, 2)` in the order of `BOX`, from upper left and lower right `(n, 2, 2)`."""
-    left, top, right, bottom = boxes.reshape(-1, 4).T
-    xy = [left, top, right, top, right, bottom, left, bottom]
-    return np.stack(xy, axis=1).reshape(-1, BOX.V, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedArchive:
-    """An archive on disk; nothing is read before it is asked for."""
-
-    path: Path
-    hint: str
-    """The remedy if it is damaged or holds something else."""
-
-    def arrays(self, kinds: Kinds) -> dict[str, NDArray[Any]]:
-        """The named arrays, checked for dtype kind and number of axes."""
-        try:
-            found = read_arrays(read_bytes(self.path, most=MAX_BYTES), kinds)
-        except DataError as error:
-            raise error.located(str(self.path)) from error
-        for name, (kind, ndim) in kinds.items():
-            if found[name].dtype.kind not in kind or found[name].ndim != ndim:
-                raise self.unlike(f"{name} with {ndim} axes, of kind {' or '.join(kind)}")
-        return found
-
-    def clip_names(self, part: Part) -> list[str]:
-        """Names of the clips of one part."""
-        found = self.arrays(CLIP_ARRAYS)
-        if len(found["clip_names"]) != len(found["clip_split"]):
-            raise self.unlike("a name and a split for every clip")
-        return [str(name) for name in found["clip_names"][found["clip_split"] == PARTS[part]]]
-
-    def rows(
-        self, found: Mapping[str, NDArray[Any]], part: Part
-    ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Yield name and rows of each clip of one part, by name; rows by track and frame.
-
-        `found` holds the arrays of `ROWS`.
-        """
-        clip, track, frame = (found[name] for name in ("clip", "track", "frame"))
-        names, parts = found["clip_names"], found["clip_split"]
-        if not len(clip) == len(track) == len(frame):
-            raise self.unlike("as many clips as tracks and frames")
-        if len(parts) != len(names) or not np.isin(clip, np.arange(len(names))).all():
-            raise self.unlike("a name and a split for every clip of a row")
-        # rows by clip, person and frame, (n,), and where each clip begins, (clips + 1,)
-        order = np.lexsort((frame, track, clip))
-        edges = np.searchsorted(clip[order], np.arange(len(names) + 1))
-        wanted = np.flatnonzero(parts == PARTS[part])
-        for number in wanted[np.argsort(names[wanted])].tolist():
-            yield str(names[number]), order[edges[number] : edges[number + 1]]
-
-    def labels(self) -> dict[str, FrameLabels]:
-        """Frame masks by clip name, sorted, in which every frame counts."""
-        return {name: FrameLabels.all_counted(mask) for name, mask in self.masks("gt").items()}
-
-    def masks(self, name: str) -> dict[str, NDArray[np.bool_]]:
-        """One array of 0 and 1 over the frames of all labelled clips, split by clip and sorted."""
-        found = self.arrays({**LABEL_ARRAYS, name: LABEL_ARRAYS["gt"]})
-        # the frames of all clips in a row, (n,), with name and length of each clip, (clips,)
-        values, names, lengths = (found[key] for key in (name, "gt_clip", "gt_len"))
-        fits = len(names) == len(lengths) and (lengths >= 0).all() and lengths.sum() == len(values)
-        if not fits or not np.isin(values, (0, 1)).all() or len(np.unique(names)) != len(names):
-            raise self.unlike(f"gt_len frames of 0 or 1 in {name} for every clip of gt_clip")
-        parts = np.split(values.astype(np.bool_), np.cumsum(lengths)[:-1])
-        return dict(sorted(zip(map(str, names), parts, strict=True)))
-
-    def unlike(self, expected: str) -> DataError:
-        """The error for arrays that do not fit together."""
-        return DataError(f"{self.path}: expected {expected}, got something else", hint=self.hint)
-
-
-def _unpacked(archive: PackedArchive, part: Part, fps: float) -> Iterator[Clip]:
-    """Yield the clips of one part of a packed file of trajectories, by name."""
-    found = archive.arrays(POSE_ARRAYS)
-    track, frame, scale = found["track"], found["frame"], np.float32(found["scale"])
-    positions = _positions(archive, found)
-    for name, rows in archive.rows(found, part):
-        try:
-            people = []
-            for own in _by_person(track, rows):
-                pairs = positions[:, own].T.reshape(-1, COCO17.V, 2).astype(np.float32)  # (n, V, 2)
-                people.append(trajectories.track_of(int(track[own[0]]), frame[own], pairs / scale))
-            tracks = tuple(person for person in people if len(person))
-            check_frames(n_frames_of(tracks), sum(map(len, tracks)))
-            yield Clip(name, fps, n_frames_of(tracks), tracks, COCO17)
-        except DataError as error:
-            raise error.located(f"{archive.path}, clip {name}") from error
-
-
-def _by_person(track: NDArray[np.integer], rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield the rows of each person, of rows sorted by track."""
-    groups = np.split(rows, np.flatnonzero(np.diff(track[rows])) + 1)
-    return (own for own in groups if len(own))
-
-
-def _positions(archive: PackedArchive, found: Mapping[str, NDArray[Any]]) -> NDArray[np.int16]:
-    """Coordinates times `scale`, `(34, n)`.
-
-    They are stored as differences to the row before, modulo 2^16, high and low byte apart.
-    """
-    high, low, shape = found["kpts_hi"], found["kpts_lo"], (2 * COCO17.V, len(found["clip"]))
-    bytes_each = high.dtype == low.dtype == np.uint8
-    if high.shape != shape or low.shape != shape or not bytes_each or found["scale"] <= 0:
-        raise archive.unlike(f"bytes kpts_lo and kpts_hi of shape {shape}, and a scale above 0")
-    # in place, and with the overflow of int16 as the modulus: such a file holds many poses
-    positions = high.astype(np.int16)
-    positions <<= 8
-    positions |= low
-    return np.cumsum(positions, axis=1, dtype=np.int16, out=positions)
+    return truth.human_related_frames(root, every)

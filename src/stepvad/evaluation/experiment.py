@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepvad
-from stepvad.config import Aggregation, Checkpoint, Compute, Config, Method, Precision, ViewKind
+from stepvad.config import Checkpoint, Compute, Config, Method, Precision, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.evaluation import baselines
@@ -122,7 +122,10 @@ class Experiment:
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
         config: Config | Sequence[Config] = (own := baselines.variant(self.method, self.config))
         if self.views:
-            clips = known = self._known_rate([*clips])
+            # clips that state no rate have that of the settings
+            clips = known = [one if one.fps else one.with_rate(own.fps) for one in clips]
+            if not known:
+                raise DataError("expected clips to fit on, got none", hint="check the data set")
             checkpoint, config = None, own.per_view(self.views, known[0].rate())
         # a training that was interrupted goes on from its file
         kept = None if checkpoint is None else Checkpoint(checkpoint, resume=checkpoint.exists())
@@ -136,16 +139,14 @@ class Experiment:
             compute=compute,
         )
 
-    def _known_rate(self, clips: list[Clip]) -> list[Clip]:
-        """The clips, with the rate of the settings if they do not state one."""
-        if not clips:
-            raise DataError("expected clips to fit on, got none", hint="check the data set")
-        return [clip if clip.fps else clip.with_rate(self.config.fps) for clip in clips]
-
     def scorer(self, fitted: Fitted) -> Fitted | Jittered:
         """The (possibly shared) fit with this experiment's aggregation and jitter."""
-        own = _aggregating(fitted, self.config.aggregation)
-        return Jittered(own, self.jitter) if self.jitter else own
+        # distances and joined views have one aggregation only
+        if isinstance(fitted, Detector) and len(fitted.views) == 1:
+            (view,) = fitted.views
+            config = replace(view.config, aggregation=self.config.aggregation)
+            fitted = replace(fitted, views=(replace(view, config=config),))
+        return Jittered(fitted, self.jitter) if self.jitter else fitted
 
     def key(self, data: str) -> str:
         """A key for the result of this experiment on data with this digest, by this code.
@@ -303,15 +304,6 @@ def result_suffix(method: Method, compute: Compute, config: Config) -> str:
     own = resolved_compute(compute, config)
     device = own.device.partition(":")[0]
     return "".join(f"-{part}" for part in (device, own.runtime, own.precision))
-
-
-def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
-    """The same fit with another aggregation of its energies; distances and views have only one."""
-    if not isinstance(fitted, Detector) or len(fitted.views) > 1:
-        return fitted
-    (view,) = fitted.views
-    config = replace(view.config, aggregation=aggregation)
-    return replace(fitted, views=(replace(view, config=config),))
 
 
 def _sure_part(track: Track, drop_below: float) -> Track:

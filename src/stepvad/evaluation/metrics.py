@@ -95,15 +95,6 @@ class FrameScores:
                 )
         return replace(first, score=np.concatenate([part.score for part in parts]))
 
-    def of_class(self, name: str) -> FrameScores:
-        """The frames of one class of anomaly and all normal ones."""
-        if name not in self.classes:
-            raise DataError(
-                f"class: expected one of {', '.join(self.classes) or 'none'}, got {name}",
-                hint="only some data sets label the class of each anomaly",
-            )
-        return self.select(self.classes[name] | ~self.abnormal)
-
     def select(self, taken: NDArray[np.bool_]) -> FrameScores:
         """The selected frames, with the same clips."""
         return FrameScores(
@@ -123,9 +114,12 @@ class FrameScores:
         """Mean of the metric over seeds or draws; NaN if only one class is present."""
         return float(np.mean(self.measure_each(metric)))
 
-    def by_class(self, metric: MetricName = "auroc") -> dict[str, float]:
-        """The metric of each class of anomaly against all normal frames."""
-        return {name: self.of_class(name).measure(metric) for name in self.classes}
+    def by_class(self) -> dict[str, float]:
+        """The AUROC of each class of anomaly against all normal frames."""
+        return {
+            name: self.select(shown | ~self.abnormal).measure()
+            for name, shown in self.classes.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,32 +138,6 @@ class Spread:
     mean: float
     std: float
     n: int
-
-
-def over_clips(
-    frames: FrameScores,
-    metric: MetricName = "auroc",
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Confidence interval of a metric over clips, see `resample`."""
-    return resample(frames, metric, resamples=resamples, seed=seed).interval(level)
-
-
-def difference(
-    frames: FrameScores,
-    other: FrameScores,
-    metric: MetricName = "auroc",
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Confidence interval of the paired difference of two methods, the first minus the other."""
-    one, two = (resample(f, metric, resamples=resamples, seed=seed) for f in (frames, other))
-    return one.minus(two).interval(level)
 
 
 def over_seeds(figures: Iterable[float]) -> Spread:
@@ -278,13 +246,7 @@ class RankCounts:
 
     def measure(self, metric: MetricName) -> float:
         """The metric of that name; NaN if only one class is present."""
-        match metric:
-            case "auroc":
-                return self.auroc()
-            case "ap":
-                return self.ap()
-            case "eer":
-                return self.eer()
+        return {"auroc": self.auroc, "ap": self.ap, "eer": self.eer}[metric]()
 
     def auroc(self) -> float:
         """Area under the ROC curve."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from stepvad.config import Aggregation
 from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.evaluation import trivial
 from stepvad.evaluation.datasets import Dataset, FrameSmoothing
-from stepvad.evaluation.metrics import METRICS, FrameScores, Interval, over_clips
+from stepvad.evaluation.metrics import METRICS, FrameScores, Interval, resample
 from stepvad.evaluation.trivial import Motion, Trivial
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
@@ -232,9 +232,9 @@ def frame_scores(
 ) -> FrameScores:
     """The frames behind one row of the table of a data set, with their scores.
 
-    `intervals.over_clips` gives the confidence interval of the row, `intervals.difference` that of
-    its lead over another method, `FrameScores.by_class` its metric by anomaly class, and
-    `FrameScores.of_seeds` combines the same row of several fits.
+    `metrics.resample` gives the confidence interval of the row, and of its lead over another
+    method, `FrameScores.by_class` its metric by anomaly class, and `FrameScores.of_seeds` combines
+    the same row of several fits.
     """
     if method not in scored_by(clips):
         raise DataError(
@@ -267,7 +267,7 @@ def interval_rows(
     for placement, smoothed, frames in product(placements, (False, True), get_args(Selection)):
         view = FrameView(placement, smoothed, frames)
         scores = frame_scores(clips, dataset, view, method=method)
-        sure = over_clips(scores)
+        sure = resample(scores).interval()
         rows.append(IntervalRow(placement, smoothed, frames, sure, scores.by_class()))
     return rows
 
@@ -286,19 +286,24 @@ def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = 
 
 def weighs_confidence(scorer: Scorer) -> bool:
     """True if its scores are weighted by confidence; raises if it has no noise scales."""
-    if not isinstance(scorer, _WithViews) or len(scorer.view_settings) > 1:
+    views = _views_of(scorer)
+    if len(views) != 1:
         raise ConfigError(
             "aggregation: expected a detector of one view, got a method without noise scales",
             hint="leave the aggregation out",
         )
-    return scorer.view_settings[0].config.confidence
+    return views[0].config.confidence
 
 
 def shortest_window(scorer: Scorer) -> int | None:
     """Frames that every window has, if they are fewer than T: those of the shortest view."""
-    if isinstance(scorer, _WithViews) and len(scorer.view_settings) > 1:
-        return min(view.config.shortest for view in scorer.view_settings)
-    return None
+    views = _views_of(scorer)
+    return min(view.config.shortest for view in views) if len(views) > 1 else None
+
+
+def _views_of(scorer: Scorer) -> Views:
+    """The settings of a model's views; none of a scorer without."""
+    return getattr(scorer, "view_settings", ())
 
 
 def _check_finite(scores: Scores) -> None:
@@ -397,13 +402,3 @@ def _finish(
 def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
     """Concatenate the parts; an empty array if there are none."""
     return np.concatenate([np.empty(0, dtype=dtype), *parts])
-
-
-@runtime_checkable
-class _WithViews(Protocol):
-    """A scorer with the settings of a model."""
-
-    @property
-    def view_settings(self) -> Views:
-        """The settings of its views."""
-        ...

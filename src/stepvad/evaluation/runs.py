@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stepvad import executors
 from stepvad.config import Compute
 from stepvad.detector import Detector
@@ -25,9 +23,8 @@ from stepvad.evaluation.protocol import ScoredClip
 from stepvad.executors import Executor
 from stepvad.files import check_writable, remove_leftovers, replacing
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.formats.tables import scores_from_table, scores_to_table
 from stepvad.poses import Clip
-from stepvad.windows.body import Repairs
 
 try:
     import pyarrow as pa
@@ -35,12 +32,18 @@ try:
 except ImportError as error:
     raise MissingExtraError("a table of results", "parquet") from error
 
-METADATA_KEY = b"stepvad"
+FACTS_KEY = b"stepvad.experiment"
 """Metadata key of the scores' origin."""
-COLUMNS = ("track", "frame", "confidence", "score")
-LACKING = "lacking"
-"""The column of the frames that windows are short of their clip's span, if any are."""
 AGAIN = "delete it to run the experiment again"
+UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    KeyError,
+    MemoryError,
+    OverflowError,
+    DataError,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +154,11 @@ def run_fit(task: SweepTask) -> int:
         raise data_changed(task.place.data)
     for experiment, scorer, clips in zip(task.experiments, scorers, scored, strict=True):
         facts = {
-            **_facts(experiment, task.digest),
+            "experiment": asdict(experiment),
+            "data": task.digest,
+            "version": version("stepvad"),
+            "code": code_version(),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "config": asdict(scorer.config),
             "windows": fitted.origin.windows,
             **_engine(fitted, task.place.compute),
@@ -169,7 +176,7 @@ def digest_of(dataset: Dataset) -> str:
     sha = _training_hash(dataset)
     parts = {"test": dataset.test_clips}
     if dataset.validation is not None:
-        parts["validation"] = dataset.validation_clips
+        parts["validation"] = dataset.validation().test_clips
     for name, clips in parts.items():
         sha.update(name.encode())
         for clip, labels in clips():
@@ -186,48 +193,39 @@ def data_changed(data: Path | str) -> DataError:
 
 
 def write_run(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) -> None:
-    """Write the scores of all windows of all clips, with `facts` as metadata.
+    """Write the scores of all windows of all clips, with `facts` as further metadata.
 
     Energies, or what stands in their place, are written if the scores still have them.
     """
-    n_energies = clips[0].scores.windows.E.shape[1] if clips else 0
-    windows = WindowScores.join([clip.scores.windows for clip in clips], n_energies)
-    lengths = [len(clip.scores.windows) for clip in clips]
-    names = pa.array([clip.scores.clip for clip in clips], pa.string())
-    columns = (windows.track_id, windows.frame, windows.c, windows.A)
-    table = pa.table(
-        {
-            "clip": pa.DictionaryArray.from_arrays(
-                np.repeat(np.arange(len(clips)), lengths), names
-            ),
-            **dict(zip(COLUMNS, columns, strict=True)),
-            **({LACKING: windows.lacking} if windows.lacking.any() else {}),
-            **{f"E{n}": windows.E[:, n] for n in range(n_energies)},
-        }
-    )
-    about = {**facts, "clips": names.to_pylist(), "spans": [clip.scores.T for clip in clips]}
-    text = json.dumps(about, sort_keys=True).encode()
-    whole = table.replace_schema_metadata({METADATA_KEY: text})
+    table = scores_to_table([clip.scores for clip in clips])
+    metadata = table.schema.metadata | {FACTS_KEY: json.dumps({**facts}, sort_keys=True).encode()}
+    whole = table.replace_schema_metadata(metadata)
     pq.write_table(whole, path, compression="zstd", write_page_checksum=True)
 
 
 def read_run(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
     """Read a result; `clips` are the test clips of its data set, which provide the labels."""
-    table, facts = _read_table(path)
-    names = [clip.name for clip, _ in clips]
-    if facts.pop("clips") != names:
+    data = path.read_bytes()
+    try:
+        table = pq.ParquetFile(
+            pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True
+        ).read(use_threads=False)
+        facts = json.loads((table.schema.metadata or {})[FACTS_KEY])
+        found = scores_from_table(table)
+    except UNREADABLE as error:
+        reason, *_ = str(error).splitlines() or [""]
+        raise DataError(
+            f"{path}: expected the result of an experiment, got: {reason}", hint=AGAIN
+        ) from error
+    if [scores.clip for scores in found] != [clip.name for clip, _ in clips]:
         raise DataError(
             f"{path}: expected scores of the clips of this data set, got those of others",
             hint="keep the results of different data sets in different directories",
         )
-    spans = facts.pop("spans")
-    of_clip = table["clip"].combine_chunks().indices.to_numpy()
-    windows = _windows(table)
-    scored = []
-    for number, ((clip, labels), span) in enumerate(zip(clips, spans, strict=True)):
-        own = windows.part(np.flatnonzero(of_clip == number))
-        scores = Scores(clip.name, clip.n_frames, span, own, Repairs(), 0)
-        scored.append(ScoredClip(scores, labels, clip.persons_per_frame()))
+    scored = [
+        ScoredClip(scores, labels, clip.persons_per_frame())
+        for scores, (clip, labels) in zip(found, clips, strict=True)
+    ]
     return ExperimentRun(facts, scored)
 
 
@@ -269,47 +267,3 @@ def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
         return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
     precision = resolved_compute(compute, fitted.config).precision
     return {"runtime": fitted.network.engine, "device": compute.device, "precision": precision}
-
-
-def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
-    """Origin of a result, stored with it."""
-    return {
-        "experiment": asdict(experiment),
-        "data": digest,
-        "version": version("stepvad"),
-        "code": code_version(),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _read_table(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """The table of a file and its facts; an error if it is damaged or something else."""
-    data = path.read_bytes()
-    try:
-        table = pq.ParquetFile(
-            pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True
-        ).read(use_threads=False)
-        facts = json.loads((table.schema.metadata or {}).get(METADATA_KEY, b"null"))
-    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
-        raise _no_result(path, str(error).partition("\n")[0]) from error
-    match facts:
-        case {"clips": [*clips], "spans": [*spans]} if len(spans) == len(clips):
-            whole = {"clip", *COLUMNS} <= {*table.column_names}
-            if whole and pa.types.is_dictionary(table["clip"].type):
-                return table, facts
-    raise _no_result(path, "a file of another kind")
-
-
-def _no_result(path: Path, got: str) -> DataError:
-    return DataError(f"{path}: expected the result of an experiment, got: {got}", hint=AGAIN)
-
-
-def _windows(table: pa.Table) -> WindowScores:
-    """The scores of the windows of all clips."""
-    track, frame, c, score = (table[name].to_numpy() for name in COLUMNS)
-    kept = [table[name].to_numpy() for name in table.column_names if name.startswith("E")]
-    energies = np.column_stack([np.empty((len(table), 0), np.float32), *kept])
-    windows = WindowScores(track, frame, c, energies, score)
-    if LACKING in table.column_names:
-        return replace(windows, lacking=table[LACKING].to_numpy())
-    return windows

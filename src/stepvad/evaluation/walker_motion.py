@@ -85,10 +85,6 @@ class WalkerMotion:
             case _:
                 return self.level >= ACTING
 
-    def level_of(self, event: WalkerEvent) -> Floats:
-        """The level of one event; 0 for people with another event or none."""
-        return self.level if self.event == event else np.zeros_like(self.level)
-
 
 def move(
     rng: np.random.Generator,
@@ -118,32 +114,20 @@ def move(
     return WalkerMotion(position, heading, speed, event, level, present)
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Constants of a person: their height, and the side to which they would fall."""
-
-    height_m: float
-    falls_toward: float
-
-    @classmethod
-    def random(cls, rng: np.random.Generator) -> Person:
-        """A random person between 1.55 and 1.92 m."""
-        return cls(rng.uniform(1.55, 1.92), rng.uniform(0, 2 * np.pi))
-
-
 def world_joints(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
     """COCO-17 joints in the world, `(n, 17, 3)` in metres.
 
     The lowest joint is on the ground; a cyclist sits on a saddle above it.
     """
-    person = Person.random(rng)
+    height_m, toward = rng.uniform(1.55, 1.92), rng.uniform(0, 2 * np.pi)
     # joints about the hips, then on the ground or on the saddle, (n, 17, 3)
-    body = person.height_m * _about_the_hips(posture_of(rng, motion))
+    body = height_m * _about_the_hips(posture_of(rng, motion))
     if motion.event == "cycle":
-        body[..., 2] += SADDLE * person.height_m
+        body[..., 2] += SADDLE * height_m
     else:
         body[..., 2] -= body[..., 2].min(axis=1, keepdims=True) - ANKLE_M
-    body = _topple(body, motion.level_of("fall"), toward=person.falls_toward)
+    if motion.event == "fall":
+        body = _topple(body, motion.level, toward=toward)
     # turned into the heading, and moved to where the person is
     cos, sin = np.cos(motion.heading)[:, None], np.sin(motion.heading)[:, None]
     ahead, left, up = np.moveaxis(body, -1, 0)

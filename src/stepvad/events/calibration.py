@@ -21,7 +21,7 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, os_reason, silent
 from stepvad.events import drift
 from stepvad.events import threshold as thresholds
-from stepvad.events.drift import BlockStats, Drift
+from stepvad.events.drift import BlockStats
 from stepvad.events.rules import Rules
 from stepvad.events.threshold import Counted, Marked, NormalClip, Threshold
 from stepvad.files import read_bounded, replacing
@@ -201,24 +201,6 @@ class ScoredFootage:
             rules=rules,
         )
         return replace(made, block_stats=self.block_stats)
-
-
-@dataclass(frozen=True, slots=True)
-class DriftCheck:
-    """The drift of recent footage of a camera, and what it was compared with."""
-
-    drift: Drift
-    has_own: bool
-    """True if compared with the camera's own footage; otherwise with that of all cameras."""
-    blocks_before: int
-    blocks_now: int
-
-
-def check_drift(calibration: Calibration, camera: str, recent: ScoredFootage) -> DriftCheck:
-    """Compare recent footage of a camera with its calibration footage."""
-    own, now = calibration.block_stats.get(camera), recent.block_stats[camera]
-    before = own if own is not None else BlockStats.join([*calibration.block_stats.values()])
-    return DriftCheck(drift.compare(before, now), own is not None, len(before), len(now))
 
 
 def find_calibration(model: Path, sha256: str | None = None) -> Calibration | None:

@@ -122,24 +122,19 @@ class CameraEvents:
         self.profile = profile
         self._detector.use(profile.rules)
 
-    def start_connection(self, wall0: float) -> None:
-        """Start a connection whose slot 0 is at this wall-clock time."""
+    def start_connection(self, wall0: float, epoch: int | None = None) -> None:
+        """Start a connection whose slot 0 is at this wall-clock time; it may have a number."""
         if self.open is not None:
             raise DataError(
                 f"camera {self.profile.camera}: expected the event {self.open.id} to be over, "
                 "got a new connection",
                 hint="end that event first",
             )
-        self.epoch = self._next_epoch()
+        self.epoch = self._next_epoch() if epoch is None else epoch
         self.wall0 = wall0
         self._detector = rules.EventDetector(self.profile.rules)
         self._peaks.clear()
         self.kept.clear()
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no event is open and nobody is above the threshold: low scores change nothing."""
-        return self.open is None and self._detector.is_idle
 
     def state(self) -> CameraEventsState:
         """The state of its events, without the kept poses and the windows in progress."""
@@ -162,6 +157,8 @@ class CameraEvents:
         self.open = state.open
         self._detector.restore(state.detector)
         self._peaks = {(peak.track, peak.slot): peak for peak in state.peaks}
+        if state.detector.open is not None:
+            self.peak_slot = round(state.detector.open.peak_s * self.profile.rate)
 
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot."""
@@ -181,9 +178,7 @@ class CameraEvents:
         window's slots that had a frame, `(n,)`; by default all had one.
         """
         rate, now_s = self.profile.rate, slot / self.profile.rate
-        self._size = size
-        self.kept.append(SlotPeople(slot, tuple(poses)))
-        self._forget_before(slot - self._kept_s * rate)
+        self.keep(slot, size, poses)
         # scores that do not count become NaN: muted windows, and those outside the hours
         seen = windows.seen
         windows = rules.blank_muted(seen_of(windows, looked), self.profile.rules)
@@ -208,6 +203,12 @@ class CameraEvents:
         if self.open is not None and is_due:
             found.append(self._report("update", self.open, slot))
         return found
+
+    def keep(self, slot: int, size: tuple[int, int], poses: Sequence[Pose]) -> None:
+        """Keep the people of a slot, for their boxes and for explanations; `observe` does, too."""
+        self._size = size
+        self.kept.append(SlotPeople(slot, tuple(poses)))
+        self._forget_before(slot - self._kept_s * self.profile.rate)
 
     def miss(self, seconds: float) -> None:
         """Note time in which nobody could be judged; it ends no event."""

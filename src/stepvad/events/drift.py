@@ -22,11 +22,8 @@ FEWEST_WINDOWS = 20
 FEWEST_BLOCKS = 5
 COMPONENTS = 12
 """Number of leading components of PC-space compared."""
-PERMUTATIONS = 4999
 LEAST_VARIANCE = 0.3
 """Added to the variance of every direction: few blocks estimate the smallest ones poorly."""
-SURE = 0.005
-"""Probability of calling footage of the same kind changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,21 +52,6 @@ class Shift:
     before: float
     now: float
     size: float
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """The difference of recent footage from that of calibration."""
-
-    p: float
-    """Probability of a difference this large if nothing has changed."""
-    changes: tuple[Shift, ...]
-    """The largest first."""
-
-    @property
-    def is_real(self) -> bool:
-        """True if it is time to calibrate again."""
-        return self.p < SURE
 
 
 def score_with_stats(
@@ -148,40 +130,6 @@ class _Measure:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         shifts = [Shift(name, *row) for name, row in zip(self._names, rows, strict=True)]
         return tuple(sorted(shifts, key=lambda change: -abs(change.size)))
-
-
-def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
-    """Test whether footage has changed, and report what has.
-
-    A permutation test of both sizes of the difference. The rarer of the two is compared with that
-    of randomly assigned blocks, so neither many statistics nor two sizes make a false alarm more
-    likely.
-    """
-    for words, stats in (("calibration", before), ("recent footage", now)):
-        if len(stats) < FEWEST_BLOCKS:
-            raise DataError(
-                f"{words}: expected at least {FEWEST_BLOCKS} blocks of {BLOCK_S:g} seconds with "
-                f"people, got {len(stats)}",
-                hint="give more footage",
-            )
-    every = BlockStats.join([before, now])
-    measure = _Measure(every)
-    rng = np.random.default_rng(seed)
-    # which blocks are called recent, (P, B): the true assignment first, the last blocks
-    order = np.arange(len(every))[::-1]
-    permutations = [order, *(rng.permutation(len(every)) for _ in range(PERMUTATIONS))]
-    is_recent = np.stack(permutations) < len(now)
-    # weights that give the mean of the recent blocks minus that of the others, (P, B)
-    weights = np.where(is_recent, 1 / len(now), -1 / len(before))
-    sizes = measure.sizes(weights @ measure.standardise(every.values))
-    rarest = np.minimum(*(_p_values(size) for size in sizes.T))
-    p = float((rarest <= rarest[0]).mean())
-    return Drift(p, measure.changes(before.values.mean(axis=0), now.values.mean(axis=0)))
-
-
-def _p_values(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fraction of assignments with a difference at least as large as each one's."""
-    return (len(sizes) - np.searchsorted(np.sort(sizes), sizes - 1e-9)) / len(sizes)
 
 
 BLOCK_EVERY_S = 120.0

@@ -11,32 +11,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO, get_args
+from typing import Annotated, Any, Literal, Protocol, TextIO
 from urllib.parse import quote
 
-from stepvad.codec import Count, Integer, to_plain
+from msgspec import Meta
+
+from stepvad.codec import Count, Integer, Number, Positive, to_plain
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.rules import ChangeKind, Event
+from stepvad.events.rules import ChangeKind
 
 Severity = Literal["alert", "detection"]
 EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
-Box = tuple[float, float, float, float]
-
-_NUMBERS = ("score", "top_score", "start_time", "confidence", "seen", "threshold")
+Box = tuple[Number, Number, Number, Number]
+Name = Annotated[str, Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One event of one camera in its current state. Times are unix seconds, boxes pixels."""
 
-    id: str
-    camera: str
-    label: str = "anomaly"
-    score: float
+    id: Name
+    camera: Name
+    label: Name = "anomaly"
+    score: Number
     """The latest score of the event."""
-    top_score: float
-    start_time: float
-    end_time: float | None = None
+    top_score: Number
+    start_time: Number
+    end_time: Number | None = None
     """None while the event is open."""
     box: Box | None = None
     """Left, top, right and bottom of the person at the top score."""
@@ -52,21 +53,21 @@ class Record:
     """Number of the connection; track numbers and frames restart with each."""
     frame_seq: Integer
     """The first frame, counted from the start of the connection."""
-    confidence: float
+    confidence: Number
     """Confidence of the poses, from 0 to 1."""
-    seen: float = 1.0
+    seen: Number = 1.0
     """Share of the poses behind the top score that were seen, not interpolated."""
     doubt: str | None = field(init=False, default=None)
     """That share in words; None if all were seen."""
-    threshold: float
-    scales: tuple[float, ...] = ()
+    threshold: Number
+    scales: tuple[Number, ...] = ()
     """Standardised energy at each noise scale, at the top score."""
     why: str | None = None
     """Description of what is unusual."""
     ended_by: EndedBy | None = None
-    camera_fps: float | None = None
+    camera_fps: Positive | None = None
     """Frames per second that the camera was watched at; None if not stated."""
-    model_fps: float | None = None
+    model_fps: Positive | None = None
     """Frames per second that the model was fitted at; None if it does not state it."""
     version: Count = 0
     """Rises with every change, over all events of a site; with the id it names a message."""
@@ -74,46 +75,14 @@ class Record:
     """Version of the layout."""
 
     def __post_init__(self) -> None:
-        """Convert array values to plain ones and reject invalid events."""
-        for name in (*_NUMBERS, "end_time", "camera_fps", "model_fps"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, float(getattr(self, name)))
-        for name in ("track_id", "epoch", "frame_seq"):
-            object.__setattr__(self, name, int(getattr(self, name)))
-        for name, kind in (("zones", str), ("tracks", int), ("scales", float), ("box", float)):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
-        for name in ("id", "camera", "label"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value):
-                raise DataError(f"event: expected a text as {name}, got {value!r}")
-        if problem := self._problem():
-            raise DataError(f"event {self.id}: {problem}")
-        # derived, so that the same words are stored, sent and shown
+        """Derive the doubt in words, so that the same ones are stored, sent and shown."""
+        if (self.end_time is None) != (self.ended_by is None):
+            raise DataError(
+                f"event {self.id}: expected both end_time and ended_by or neither, got one"
+            )
         percent = round(100 * (1 - self.seen))
         doubt = f"{percent} % of the poses were interpolated" if percent > 0 else None
         object.__setattr__(self, "doubt", doubt)
-
-    def _problem(self) -> str | None:
-        """The first field that is not as expected, in words; None if the event is valid."""
-        numbers = [getattr(self, name) for name in _NUMBERS]
-        numbers += [*self.scales, *(self.box or ()), self.end_time or 0.0]
-        if not all(map(math.isfinite, numbers)):
-            return "expected finite numbers, got NaN or infinity"
-        if self.box is not None and len(self.box) != 4:
-            return f"expected a box of 4 numbers, got {len(self.box)}"
-        for name in ("camera_fps", "model_fps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                return f"expected a rate above 0 as {name}, got {value}"
-        if self.severity not in get_args(Severity):
-            return f"expected severity {' or '.join(get_args(Severity))}, got {self.severity!r}"
-        if self.ended_by not in (None, *get_args(EndedBy)):
-            some = ", ".join(get_args(EndedBy))
-            return f"expected ended_by as one of {some}, got {self.ended_by!r}"
-        if (self.end_time is None) != (self.ended_by is None):
-            return "expected both end_time and ended_by or neither, got one"
-        return None
 
     @property
     def is_open(self) -> bool:
@@ -133,11 +102,6 @@ def camera_key(camera: str) -> str:
 def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
     """A reproducible id of the event that this person started in this frame."""
     return f"{camera_key(camera)}-{int(epoch)}-{int(track)}-{int(frame)}"
-
-
-def clip_event_id(place: str, event: Event, fps: float) -> str:
-    """A stable id of an event of a clip: place, the track that started it, and the first frame."""
-    return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,23 +240,11 @@ class Deleted:
 
 
 class DeliveryError(StepvadError):
-    """A failed delivery that may succeed on retry, after `after_s` at the earliest.
+    """A failed delivery that may succeed on retry, after `after_s` at the earliest."""
 
-    `give_up_s` is for a failure that persists until a setting is fixed: after this time the
-    message becomes a dead letter.
-    """
-
-    def __init__(
-        self,
-        problem: str,
-        *,
-        hint: str = "",
-        after_s: float = 0.0,
-        give_up_s: float | None = None,
-    ) -> None:
+    def __init__(self, problem: str, *, hint: str = "", after_s: float = 0.0) -> None:
         super().__init__(problem, hint=hint)
         self.after_s = after_s
-        self.give_up_s = give_up_s
 
 
 class RefusedError(DeliveryError):

@@ -124,6 +124,8 @@ class EventDetectorState:
     alarmed: tuple[tuple[Integer, Event], ...]
     """Tracks that passed the threshold and are not calm again, each with its candidate event."""
     open: Event | None
+    blind_s: Time = 0.0
+    """Time since the latest high score of the open event in which nobody could be judged."""
 
 
 class EventDetector:
@@ -137,11 +139,6 @@ class EventDetector:
         self._blind_s = 0.0
         """Time since the latest high score of the open event in which nobody could be judged."""
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no event is open and nobody is above the threshold: low scores change nothing."""
-        return self._open is None and not self._alarmed
-
     def use(self, rules: Rules) -> None:
         """Switch to other rules; people who never reached their threshold count as calm."""
         self.rules = rules
@@ -151,11 +148,12 @@ class EventDetector:
 
     def state(self) -> EventDetectorState:
         """A snapshot of its state."""
-        return EventDetectorState(tuple(self._alarmed.items()), self._open)
+        return EventDetectorState(tuple(self._alarmed.items()), self._open, self._blind_s)
 
     def restore(self, state: EventDetectorState) -> None:
         """Resume from `state`."""
         self._alarmed, self._open = dict(state.alarmed), state.open
+        self._blind_s = state.blind_s
 
     def peaks(self) -> list[Event]:
         """Events whose peak may become that of a later event, besides future scores."""

@@ -1,6 +1,6 @@
 """Explanations of a high score: joints, moments, and the nearest normal motion."""
 
-from stepvad.explain.event import Place, explain, explain_event, explain_highest, highest
+from stepvad.explain.event import Place, explain, explain_highest, highest
 from stepvad.explain.explanation import Explanation, ViewShare
 from stepvad.explain.words import BodyPart
 
@@ -10,7 +10,6 @@ __all__ = [
     "Place",
     "ViewShare",
     "explain",
-    "explain_event",
     "explain_highest",
     "highest",
 ]

@@ -81,27 +81,6 @@ def explain_highest(
     return [explain(detector, clip, [place])[0] for _, clip, place in best]
 
 
-def explain_event(
-    detector: Detector, clip: Clip, track: int, first_frame: int, last_frame: int
-) -> tuple[list[Explanation], tuple[str, ...]]:
-    """Explain one person between two frames: adjacent windows, and phrases for all of them.
-
-    The windows end in the last frame, one window before it and so on; they are sorted by score, the
-    highest first. Phrases about one part of the body are merged over time.
-    """
-    index = _index(detector, clip, {track})
-    span = index.sampling.span
-    # last frames of adjacent windows, from the end backwards
-    wanted = np.arange(last_frame, first_frame + min(span - 1, last_frame - first_frame) - 1, -span)
-    there = np.intersect1d(wanted, index.frame)
-    if not len(there):
-        raise _missing(index, clip, (track, last_frame))
-    explained = explain(detector, clip, [(track, int(frame)) for frame in there])
-    explained.sort(key=lambda explanation: -explanation.score)
-    joined = words.join(finding for one in explained for finding in one.findings)
-    return explained, tuple(finding.words for finding in joined)
-
-
 def explain_peak(
     detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float
 ) -> ExplainedPeak:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.files import NPY_MAGIC, read_array, replacing
 from stepvad.formats import reading
 from stepvad.formats.reading import MAX_LABEL_BYTES, children, located, whole_number
@@ -130,19 +130,13 @@ def read_mask(path: Path) -> FrameLabels:
 
 
 def shanghaitech(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
-    """ShanghaiTech: `gt/test_frame_mask/SS_CCCC.npy`, 1 = abnormal.
+    """ShanghaiTech: `gt/test_frame_mask/SS_CCCC.npy`, 1 = abnormal; PoseLift has the same layout.
 
     The human-related split excludes six clips.
     """
-    _check_split(split, "full", "hr")
     labels = _labels_in(root / "gt" / "test_frame_mask")
     left_out = SHANGHAITECH_NOT_HUMAN if split == "hr" else ()
     return {name: one for name, one in labels.items() if name not in left_out}
-
-
-def poselift(root: Path) -> dict[str, FrameLabels]:
-    """PoseLift: `gt/test_frame_mask/<camera>_<video>.npy`, 1 = abnormal."""
-    return _labels_in(root / "gt" / "test_frame_mask")
 
 
 def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str, FrameLabels]:
@@ -154,7 +148,6 @@ def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str
     of anomalies without people, as ShanghaiTech's human-related split does; `ub` keeps them and
     labels their frames as normal.
     """
-    _check_split(split, "full", "st", "ub")
     labels: dict[str, FrameLabels] = {}
     for name, truth in _labels_in(root / "gt" / "test_frame_mask").items():
         category = re.sub("_[0-9]+$", "", name).lower()
@@ -179,7 +172,6 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     keeps. <id> is the clip's name or four numbers: `KSS_NNVV` with K = 1 for normal, scene SS,
     scenario NN, and VV = 51 fog, 52 fire, 53 smoke, the number of another part, or 00.
     """
-    _check_split(split, "full", "hr")
     labels: dict[str, FrameLabels] = {}
     for path in children(root / "gt", suffixes=("_tracks.txt",)):
         # training labels have the same suffix
@@ -361,12 +353,6 @@ def _ubnormal_number(name: str) -> str:
 def _unpadded(name: str) -> str:
     """A name without leading zeros in its numbers: `1_14` for `01_0014`."""
     return re.sub("0*([0-9]+)", r"\1", name)
-
-
-def _check_split(split: str, *known: str) -> None:
-    if split not in known:
-        expected = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise ConfigError(f"split: expected {expected}, got {split!r}")
 
 
 def _class_rows(path: Path) -> list[list[str]]:

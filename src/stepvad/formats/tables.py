@@ -146,11 +146,21 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
             if name in whole.column_names:
                 tracks.check_nulls(whole[name], name)
         metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
-        facts = None if metadata is None else _decoded(metadata)
-        names = whole["clip"].cast(pyarrow.string()).to_numpy()
+        facts = None
+        if metadata is not None:
+            try:
+                facts = codec.decode(_ScoreHeader, metadata, "metadata").scores
+            except DataError as error:
+                hint = "leave the metadata out, and give T"
+                raise DataError(error.problem, hint=hint) from error
+        # the number of each row's clip, (N,), by their names
+        clips = whole["clip"].cast(pyarrow.string()).combine_chunks().dictionary_encode()
+        names, number = clips.dictionary.to_pylist(), clips.indices.to_numpy()
         windows = _windows(whole, pyarrow)
-    listed = dict.fromkeys([*(facts or ()), *names.tolist()])
-    return [_scores(name, windows, names == name, facts, T) for name in listed]
+    rows = {name: np.flatnonzero(number == at) for at, name in enumerate(names)}
+    nowhere = np.empty(0, np.int64)
+    listed = dict.fromkeys([*(facts or ()), *names])
+    return [_scores(name, windows, rows.get(name, nowhere), facts, T) for name in listed]
 
 
 @contextmanager
@@ -187,22 +197,15 @@ class _ScoreHeader:
     scores: dict[str, _Facts]
 
 
-def _decoded(metadata: bytes) -> dict[str, _Facts]:
-    try:
-        return codec.decode(_ScoreHeader, metadata, "metadata").scores
-    except DataError as error:
-        raise DataError(error.problem, hint="leave the metadata out, and give T") from error
-
-
 def _scores(
     name: str,
     windows: WindowScores,
-    own: NDArray[np.bool_],
+    rows: NDArray[np.int64],
     facts: dict[str, _Facts] | None,
     T: int | None,
 ) -> Scores:
-    """The scores of one clip, from the rows that the mask `own (N,)` selects."""
-    part = windows.part(np.flatnonzero(own))
+    """The scores of one clip, from its rows."""
+    part = windows.part(rows)
     # the clip's length and T: from the metadata, or from its last window
     if facts is not None:
         stated = facts.get(name)

@@ -69,7 +69,7 @@ def read(file: PoseFile, fps: float | None) -> Iterator[Clip]:
         fps: Frame rate; overrides the rate stored in the file, if any.
     """
     with located(str(file.path)):
-        yield from _clips(file.path, fps)
+        yield from clips_in(file.path, fps)
 
 
 TRACKS = FileFormat((".parquet",), lambda file: True, read)
@@ -78,10 +78,30 @@ TRACKS = FileFormat((".parquet",), lambda file: True, read)
 def from_bytes(body: bytes) -> Clip:
     """The only clip of the contents of a file."""
     with located("poses"):
-        clips = [*_clips(BytesIO(body), None)]
+        clips = [*clips_in(BytesIO(body))]
         if len(clips) != 1:
             raise DataError(f"expected one clip, got {len(clips)}", hint="check the input")
     return clips[0]
+
+
+def clips_in(source: Path | BinaryIO, fps: float | None = None) -> Iterator[Clip]:
+    """Like `read`, of a file that may be open; errors do not name it."""
+    with opened(source) as (header, parts):
+        # clips with rows, then those of the header that have none
+        seen: set[str] = set()
+        n_frames = n_poses = 0
+        for name, several in groupby(parts, key=lambda part: part[0]):
+            check_new(name, seen)
+            with located(f"clip {name!r}"):
+                tracks = PoseRows.joined([rows for _, rows in several]).tracks()
+            clip = clip_of(name, tracks, header, fps)
+            n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
+            if header is None:  # otherwise `opened` checked the declared total
+                reading.check_frames(n_frames, n_poses)
+            yield clip
+        for name in header.clips if header else ():
+            if name not in seen:
+                yield clip_of(name, (), header, fps)
 
 
 @contextmanager
@@ -429,25 +449,6 @@ def import_pyarrow(feature: str, extra: str = "parquet") -> Any:
     except ImportError as error:
         raise MissingExtraError(feature, extra) from error
     return pyarrow
-
-
-def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
-    with opened(source) as (header, parts):
-        # clips with rows, then those of the header that have none
-        seen: set[str] = set()
-        n_frames = n_poses = 0
-        for name, several in groupby(parts, key=lambda part: part[0]):
-            check_new(name, seen)
-            with located(f"clip {name!r}"):
-                tracks = PoseRows.joined([rows for _, rows in several]).tracks()
-            clip = clip_of(name, tracks, header, fps)
-            n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
-            if header is None:  # otherwise `opened` checked the declared total
-                reading.check_frames(n_frames, n_poses)
-            yield clip
-        for name in header.clips if header else ():
-            if name not in seen:
-                yield clip_of(name, (), header, fps)
 
 
 def _write(

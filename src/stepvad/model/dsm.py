@@ -6,7 +6,8 @@ The gradient ∇_z f_θ(z, σ) is known in closed form: the loss needs one ordin
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,15 +15,8 @@ from torch.nn import functional as F
 
 from stepvad.model.energy import Block, Energy, PlainBlock
 
-
-class Gradient(Protocol):
-    """A function that returns ∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`."""
-
-    def __call__(
-        self, f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None
-    ) -> Tensor:
-        """The gradient, itself differentiable in θ; `noise` is the block jitter."""
-        ...
+Gradient = Callable[[Energy, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""∇_z f_θ(z, σ), `(N, K)`, of f, z, `sigmas`, the `scale` of each row and the block jitter."""
 
 
 def loss(
@@ -111,34 +105,9 @@ def closed_form(
 
 def gelu_and_slope(a: Tensor) -> tuple[Tensor, Tensor]:
     """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), which share their expensive terms."""
-    if torch.compiler.is_compiling():  # the compiler fuses these operations itself
-        y, slope, _ = _gelu_slope_phi(a)
-        return y, slope
-    return GeluAndSlope.apply(a)  # type: ignore[no-untyped-call]  # torch's
-
-
-def _gelu_slope_phi(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Phi = (torch.erf(a * math.sqrt(0.5)) + 1) * 0.5
     phi = torch.exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
-    return a * Phi, torch.addcmul(Phi, a, phi), phi
-
-
-class GeluAndSlope(torch.autograd.Function):
-    """GELU and its slope, with derivatives that take few operations."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
-        """GELU(a) and its slope."""
-        y, slope, phi = _gelu_slope_phi(a)
-        ctx.save_for_backward(a, slope, phi)
-        return y, slope
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Backpropagate through both; the derivative of the slope is φ(a) (2 - a²)."""
-        a, slope, phi = ctx.saved_tensors
-        of_gelu, of_slope = gradients
-        return torch.addcmul(of_gelu * slope, of_slope * phi, 2 - a * a)
+    return a * Phi, torch.addcmul(Phi, a, phi)
 
 
 def _product(rows: Tensor, W: Tensor, precision: torch.dtype | None) -> Tensor:

@@ -51,7 +51,11 @@ class Energy(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.input = nn.Linear(config.K + 1, config.width)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.blocks))
+        plain, width = config.network == "vanilla", config.width
+        self.blocks = nn.ModuleList(
+            PlainBlock(width) if plain else Block(width, config.sigma_width)
+            for _ in range(config.blocks)
+        )
         self.head = nn.Linear(config.width, 1)
         self.block_jitter = config.reference.block_jitter
 
@@ -69,9 +73,3 @@ class Energy(nn.Module):
         shape = (len(self.blocks), N, self.head.in_features)
         drawn = torch.randn(shape, generator=generator).to(self.head.weight.device)
         return self.block_jitter * drawn
-
-
-def _block(config: Config) -> Block | PlainBlock:
-    if config.network == "vanilla":
-        return PlainBlock(config.width)
-    return Block(config.width, config.sigma_width)

@@ -67,12 +67,6 @@ class Folded:
         """Number of noise scales."""
         return len(self.constant)
 
-    @property
-    def work(self) -> int:
-        """Multiplications per window: the entry once, then blocks and head at every scale."""
-        entry = self.W_1z.size + (0 if self.W_z is None else self.W_z.size)
-        return entry + self.L * (self.W.size + self.head.size)
-
     def energies(self, pi_x: Float32Array, blocks: Blocks | None = None) -> Float32Array:
         """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` replaces `self.blocks`."""
         run = blocks or self.blocks
@@ -390,11 +384,6 @@ def usable(engine: Engine) -> bool:
     return "bfloat16" not in engine or _has_bfloat16()
 
 
-def available() -> list[Engine]:
-    """Engines that this machine can score with."""
-    return [engine for engine in ENGINES if usable(engine)]
-
-
 def threads_of(threads: int | None) -> int:
     """`threads` if given, else OMP_NUM_THREADS, as in numpy and torch, else all cores."""
     if threads is not None:
@@ -434,28 +423,17 @@ def _has_bfloat16() -> bool:
 def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
     if engine == "numpy":
         return folded.blocks
+    model, bfloat16 = blocks_model(folded), engine == "openvino-bfloat16"
+    graph = (
+        onnxruntime_graph(model, threads)
+        if engine == "onnxruntime"
+        else openvino_graph(model, threads, bfloat16=bfloat16)
+    )
+    return lambda inputs: graph(inputs)[0]
 
-    if engine == "onnxruntime":
-        return onnxruntime_run(blocks_model(folded), threads)
-    return openvino_run(blocks_model(folded), threads, bfloat16=engine == "openvino-bfloat16")
 
-
-RunBlocks = Callable[[Sequence[Float32Array]], Float32Array]
-"""Inputs of a graph, in order, to its one output."""
 RunGraph = Callable[[Sequence[Any]], list[Any]]
 """Inputs of a graph, in order, to all its outputs: arrays of any dtype."""
-
-
-def onnxruntime_run(model: bytes, threads: int) -> RunBlocks:
-    """The first output of a graph on ONNX Runtime."""
-    graph = onnxruntime_graph(model, threads)
-    return lambda inputs: graph(inputs)[0]
-
-
-def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> RunBlocks:
-    """The first output of a graph on OpenVINO."""
-    graph = openvino_graph(model, threads, bfloat16=bfloat16)
-    return lambda inputs: graph(inputs)[0]
 
 
 def onnxruntime_graph(

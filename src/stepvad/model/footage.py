@@ -120,19 +120,14 @@ def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
         held = [*clips[HELD_OUT - 1 :: HELD_OUT]]
         return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
     # else the last quarter of the poses of each one
-    cuts = [_cut_of(clip) for clip in clips]
-    pairs = [_split_at(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
+    pairs = [_split(clip) for clip in clips]
     return [early for early, _ in pairs], [late for _, late in pairs]
 
 
-def _cut_of(clip: Clip) -> int:
-    """The frame from which on a clip is held out."""
+def _split(clip: Clip) -> tuple[Clip, Clip]:
+    """A clip up to the last quarter of its poses, and the rest; frames keep their numbers."""
     frames = np.sort(np.concatenate([np.empty(0, np.int64), *(t.frames for t in clip.tracks)]))
-    return int(frames[len(frames) * (HELD_OUT - 1) // HELD_OUT]) if len(frames) else 0
-
-
-def _split_at(clip: Clip, cut: int) -> tuple[Clip, Clip]:
-    """The poses before a frame, and those from it on; frames keep their numbers."""
+    cut = int(frames[len(frames) * (HELD_OUT - 1) // HELD_OUT]) if len(frames) else 0
     early, late = (
         tuple(track.between(first, end) for track in clip.tracks)
         for first, end in ((0, cut), (cut, clip.n_frames))

@@ -1,20 +1,15 @@
-"""One model in one .safetensors file: tensors, settings, skeleton and where it came from.
-
-A path may be hf://OWNER/NAME/FILE, or hf://OWNER/NAME@REVISION/FILE: a model on the Hugging Face
-Hub, which is downloaded once.
-"""
+"""One model in one .safetensors file: tensors, settings, skeleton and where it came from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +18,7 @@ from safetensors.numpy import load, save
 
 from stepvad.codec import Count, from_plain
 from stepvad.config import Config, Runtime
-from stepvad.errors import MissingExtraError, ModelFileError, StepvadError, os_reason
+from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
 from stepvad.model.engines import weight_shapes
 from stepvad.model.pcspace import PCSpace
@@ -154,16 +149,13 @@ def whole(path: Path, meta: Mapping[str, object]) -> Iterator[None]:
         ) from error
 
 
-def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata]:
-    """Named arrays and the JSON text beside them; nothing in the file is ever executed."""
-    tensors, meta, _ = read_with_digest(path)
-    return tensors, meta
-
-
 def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str]:
-    """The same, with the SHA-256 of the very bytes that were read."""
+    """Named arrays, the JSON text beside them, and the SHA-256 of the very bytes that were read.
+
+    Nothing in the file is ever executed.
+    """
     try:
-        raw = local_path(path).read_bytes()
+        raw = path.read_bytes()
         tensors = load(raw)
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         meta = json.loads(header["__metadata__"][KEY])
@@ -187,7 +179,7 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
 
 def sha256(path: Path) -> str:
     """Digest of a file; a loaded model has its own, taken from the bytes it was read from."""
-    return hashlib.sha256(local_path(path).read_bytes()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_views(
@@ -348,62 +340,3 @@ def check_tensor(
         )
     if not (np.abs(tensor) < LARGEST).all():  # NaN compares false
         raise ValueError(f"tensor {name} must be finite and below {LARGEST:.0e}")
-
-
-HUB_SCHEME = re.compile(r"hf:/{1,2}")
-"""A path joins two slashes into one."""
-HUB_REST = re.compile(
-    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./-]+\.safetensors)"
-)
-HUB_TIMEOUT_S = 10.0
-
-
-class HubAddress(NamedTuple):
-    """Address of a model on the Hub; a revision is a branch, a tag or a commit."""
-
-    repository: str
-    file: str
-    revision: str | None
-
-
-def hub_address(path: Path) -> HubAddress | None:
-    """The address in a path, None if it is a path of this machine."""
-    scheme = HUB_SCHEME.match(str(path))
-    if scheme is None:
-        return None
-    found = HUB_REST.fullmatch(str(path)[scheme.end() :])
-    if found is None:
-        raise ModelFileError(
-            f"model: expected hf://OWNER/NAME/FILE.safetensors, got {path}",
-            hint="with a revision: hf://OWNER/NAME@REVISION/FILE.safetensors",
-        )
-    return HubAddress(found["repository"], found["file"], found["revision"])
-
-
-def local_path(path: Path) -> Path:
-    """The file itself: a path of this machine as it is, a model of the Hub from its cache."""
-    wanted = hub_address(path)
-    return path if wanted is None else _downloaded(wanted)
-
-
-def _downloaded(wanted: HubAddress) -> Path:
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError:
-        raise MissingExtraError("reading a model from the Hub", "hub") from None
-    try:
-        return Path(
-            hf_hub_download(
-                wanted.repository,
-                wanted.file,
-                revision=wanted.revision,
-                etag_timeout=HUB_TIMEOUT_S,
-            )
-        )
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelFileError(
-            f"{wanted.repository}: expected {wanted.file} on the Hub, got: {reason}",
-            hint="check the address and the connection; set HF_TOKEN for private models",
-        ) from error

@@ -132,7 +132,8 @@ def train(
             save_checkpoint(state, data, config, checkpoint.path)
 
     # one epoch at a time; a run that resumes enters in the middle of one
-    while not (_finished(state, data, config) or _out_of_patience(state, config)):
+    patience = math.inf if config.patience is None else config.patience
+    while not _finished(state, data, config) and state.misses < patience:
         flushed(lambda report: run_epoch(state, data, config, report, save), report)
         if validate is not None:
             _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
@@ -166,8 +167,12 @@ def run_epoch(
         state.optimiser.step()
         state.step += 1
         update_ema(state.ema, state.f, ema_decay(state.step, config))
-        _check_finite(loss.item(), state.step)
-        note = f"epoch {state.epoch + 1}, loss {loss.item():.3f}"
+        if not math.isfinite(value := loss.item()):
+            raise StepvadError(
+                f"training diverged: expected a finite loss at step {state.step}, got {value}",
+                hint="lower the learning rate",
+            )
+        note = f"epoch {state.epoch + 1}, loss {value:.3f}"
         report(Progress("training", state.step, n_steps, note))
         # epochs may take hours: a checkpoint every few minutes, too
         if time.monotonic() - saved > CHECKPOINT_S:
@@ -193,14 +198,6 @@ def time_steps(n_windows: int, config: Config, compute: Compute) -> float:
     )
     seconds = np.diff(ends)[WARM_STEPS - 1 :]
     return float(np.median(seconds))
-
-
-def _check_finite(loss: float, step: int) -> None:
-    if not math.isfinite(loss):
-        raise StepvadError(
-            f"training diverged: expected a finite loss at step {step}, got {loss}",
-            hint="lower the learning rate",
-        )
 
 
 def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float:
@@ -277,7 +274,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
 def _read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], modelfile.Metadata]:
     """The tensors and facts of a file that is a checkpoint."""
     try:
-        tensors, meta = modelfile.read_tensors(path)
+        tensors, meta, _ = modelfile.read_with_digest(path)
     except ModelFileError as error:
         if isinstance(error.__cause__, OSError):
             raise  # it may be whole
@@ -367,10 +364,6 @@ def _finished(state: TrainingState, data: TrainingSet, config: Config) -> bool:
     """True if all steps are done, and the last epoch is closed: a checkpoint may come before."""
     closed = state.step <= state.epoch * data.steps_per_epoch(config)
     return closed and state.step >= data.n_steps(config)
-
-
-def _out_of_patience(state: TrainingState, config: Config) -> bool:
-    return config.patience is not None and state.misses >= config.patience
 
 
 def _batches_left(

@@ -19,14 +19,12 @@ from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers
 from stepvad.site import sinks
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
-from stepvad.site.frames import CameraListener
+from stepvad.site.frames import CameraListener, PoseSource
 from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
 from stepvad.site.learning.learner import Learner, StartRound
-from stepvad.site.load import LoadListener
 from stepvad.site.marks import mark_stored
 from stepvad.site.models import Models
-from stepvad.site.notify.plan import Notify
-from stepvad.site.pipeline import build_pipeline
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.changes import Changes
 from stepvad.site.settings.page import Section
@@ -75,6 +73,28 @@ Serve = Callable[[PageParts, str, Supervisor], Page]
 """Creates a page that is already listening, with its token; the supervisor knows its health."""
 
 
+class FleetLink(Protocol):
+    """The connection of a site to the fleet that it belongs to; nothing waits for it."""
+
+    @property
+    def sinks(self) -> Sequence[Sink]:
+        """Sinks of events."""
+        ...
+
+    @property
+    def poses(self) -> PoseSource:
+        """The frames of cameras whose devices find the people."""
+        ...
+
+    def stages(self, parts: PageParts, restart: Callable[[], None]) -> Sequence[Stage]:
+        """The work of the link; `restart` starts the site again with what the fleet has sent."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect, after the last event."""
+        ...
+
+
 @runtime_checkable
 class Broker(Protocol):
     """A sink with a connection of its own, through which people also judge events."""
@@ -91,28 +111,29 @@ class Site:
         settings: SiteSettings,
         *,
         serve: Serve | None = None,
-        more: Sequence[Sink] = (),
+        fleet: FleetLink | None = None,
         rounds: StartRound | None = None,
         reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """Events go to the sinks in the settings and to `more`.
+        """Events go to the sinks in the settings and to those of the fleet.
 
         A site without a model learns its own in processes that `rounds` starts; `reload` restarts
         the site with a new one.
         """
         self.settings = settings
         self.status = LiveStatus()
-        self._more = more
-        known = [*sinks.names(settings.sinks), *(sink.name for sink in more)]
+        self._fleet, self._reload = fleet, reload
+        self._shared: Sequence[Sink] = fleet.sinks if fleet else ()
+        known = [*sinks.names(settings.sinks), *(sink.name for sink in self._shared)]
         self.store = Store(settings.data / FILE_NAME, known, later=True, busy_s=BUSY_S)
         self._deliveries: list[SinkDelivery] = []
-        self._load_listeners: dict[str, LoadListener] = {}
         self._serve = serve
         self._supervisor = Supervisor()
         self._running = RunMarker(settings.data / RUNNING)
-        self.pipeline = build_pipeline(settings, Models(), self.status, self.store)
-        pipeline = self.pipeline
-        self._faults = SiteFaults(self.store, self.status, pipeline.unusable, pipeline.unscored)
+        poses = fleet.poses if fleet else None
+        self.pipeline = Pipeline(settings, Models(), self.status, self.store, poses)
+        watched = self.pipeline.watched
+        self._faults = SiteFaults(self.store, self.status, watched.unusable, watched.unscored)
         self._troubles = Troubles(self.status, self._faults.find)
         self.learner = None
         if rounds is not None and settings.is_learning:
@@ -122,7 +143,7 @@ class Site:
                 *(settings, self.store, self.status, rounds),
                 on_fit=reload,
                 on_calibrated=lambda model: tasks.put("upkeep", partial(marks.reload, model)),
-                unusable=self.pipeline.unusable,
+                unusable=watched.unusable,
             )
 
     def run(self, stop: threading.Event, beat: Callable[[], None] | None = None) -> list[str]:
@@ -132,12 +153,18 @@ class Site:
         """
         self.store.check()
         self._faults.has_failed = self._running.begin()
-        for sink in (*self._new_sinks(self.store.sinks), *self._more):
+        for sink in (*self._new_sinks(self.store.sinks), *self._shared):
             self._connect(sink)
-        page = self._page()
+        parts = PageParts(
+            *(self.settings, self.store, self.status, self.store.explanation, self.mark),
+            learner=self.learner,
+            replays=Replays(self.store, self.status, self.pipeline.recordings),
+        )
+        page = self._page(parts)
         others: list[Stage] = [page] if page else []
         others += [self._housekeeping().stage]
         others += [self.learner.stage] if self.learner else []
+        others += self._fleet.stages(parts, self._reload) if self._fleet else []
         try:
             # consumers before producers: deliveries and the page, then the pipeline
             for stage in (*(delivery.stage for delivery in self._deliveries), *others):
@@ -158,6 +185,8 @@ class Site:
                 time.sleep(0.05)
             return left + self._supervisor.stop([d.stage for d in self._deliveries], DELIVERIES_S)
         finally:
+            if self._fleet:
+                self._fleet.close()
             self.store.close()
 
     def apply(self, settings: SiteSettings, changes: Changes) -> list[str]:
@@ -180,20 +209,16 @@ class Site:
         left = self._supervisor.stop([one.stage for one in ended], SINKS_S)
         if left:
             return left
-        self.store.sinks = (*after, *(sink.name for sink in self._more))
+        self.store.sinks = (*after, *(sink.name for sink in self._shared))
         for one in ended:
             self._deliveries.remove(one)
             self.status.forget_sink(one.name)
             self.pipeline.cameras.states.forget(one.sink)
-            self._load_listeners.pop(one.name, None)
             self._troubles.forget(one.sink)
-        former = {one.name: one.sink for one in ended}
         opened: Sequence[Record] = ()
         with suppress(StoreError):  # a broken disk keeps no sink from its events
             opened = self.store.events(open=True, limit=None)
         for sink in self._new_sinks(changed, opened):
-            if isinstance(sink, Notify):
-                sink.take_over(former.get(sink.name))
             self._supervisor.start(self._connect(sink).stage)
         return []
 
@@ -206,8 +231,6 @@ class Site:
         """Have a sink hear of cameras and send marks, and deliver to it once its stage runs."""
         if isinstance(sink, CameraListener):
             self.pipeline.cameras.states.listen(sink)
-        if isinstance(sink, LoadListener):
-            self._load_listeners[sink.name] = sink
         if isinstance(sink, TroubleListener):
             self._troubles.listeners.append(sink)
         log = self.settings.web.accounts or self.settings.data / ACCOUNTS
@@ -220,15 +243,10 @@ class Site:
         self._deliveries.append(delivery)
         return delivery
 
-    def _page(self) -> Page | None:
+    def _page(self, parts: PageParts) -> Page | None:
         if self._serve is None or not self.settings.web.enabled:
             return None
-        page_parts = PageParts(
-            *(self.settings, self.store, self.status, self.store.explanation, self.mark),
-            learner=self.learner,
-            replays=Replays(self.store, self.status, self.pipeline.recordings),
-        )
-        page = self._serve(page_parts, token_of(self.settings), self._supervisor)
+        page = self._serve(parts, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page
@@ -241,16 +259,13 @@ class Site:
         def retain() -> None:
             delete_old_data(self.store, pipeline.recordings, self.settings.retention)
 
-        jobs = [
-            Job(TROUBLES_S, self._troubles.look),
-            Job(CHECK_S, partial(queue, self.store.check)),
-            Job(LOAD_S, LoadWatch(self.status, self._load_listeners.values()).report_changes),
-            Job(MARKS_S, partial(queue, pipeline.marks.follow)),
-            Job(RETAIN_S, partial(queue, retain)),
-            *(
-                Job(DRIFT_S, partial(queue, one.report), starts_late=True)
-                for one in pipeline.drifting
-            ),
+        jobs: list[Job] = [
+            (TROUBLES_S, self._troubles.look),
+            (CHECK_S, partial(queue, self.store.check)),
+            (LOAD_S, LoadWatch(self.status, pipeline.cameras.states.listeners).report_changes),
+            (MARKS_S, partial(queue, pipeline.marks.follow)),
+            (RETAIN_S, partial(queue, retain)),
+            *((DRIFT_S, partial(queue, one.report)) for one in pipeline.drifting),
         ]
         return Housekeeping(self.status, self.store, pipeline.tasks, self._deliveries, jobs)
 
@@ -260,10 +275,10 @@ class Site:
 
 
 @contextmanager
-def exclusive_lock(data: Path) -> Iterator[None]:
+def exclusive_lock(data: Path, *, wait_s: float = LOCK_S) -> Iterator[None]:
     """Lock the data directory, and remove what killed writers left there.
 
-    Waits up to `LOCK_S` for another site to release it, then raises. Without a disk there is
+    Waits up to `wait_s` for another site to release it, then raises. Without a disk there is
     nothing to lock.
     """
     with ExitStack() as stack:
@@ -278,7 +293,7 @@ def exclusive_lock(data: Path) -> Iterator[None]:
             yield
             return
         # a site that restarts takes over from the one before, which is about to exit
-        deadline = time.monotonic() + LOCK_S
+        deadline = time.monotonic() + wait_s
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

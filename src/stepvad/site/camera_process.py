@@ -177,7 +177,7 @@ class Source:
 
     def __init__(self, camera: CameraSource, looker: Looker) -> None:
         self.camera, self._looker = camera, looker
-        self.watch = looker.watch(camera.rate)
+        self.watch = Watch(looker.estimator, camera.rate)
         self.tracker = Tracker()
         self.epoch: int | None = None
         self.waiting: _Waiting | None = None
@@ -324,16 +324,12 @@ class Looker:
 
     def __init__(self, site: ChildPipe, estimator: PoseEstimator, min_confidence: float) -> None:
         self.send, self.min_confidence = site.send, min_confidence
-        self._estimator = estimator
+        self.estimator = estimator
         self._sources: list[Source] = []
         self._asked = threading.Condition(threading.RLock())
         self._since: float | None = None
         """When it took the frame that it is looking at."""
         self._lines = Repeats()
-
-    def watch(self, rate: float) -> Watch:
-        """Begin to watch one more camera."""
-        return Watch(self._estimator, rate)
 
     def add(self, source: Source) -> None:
         """Take a source into the round."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -55,8 +55,6 @@ HANGS_S = 2.5
 """A process that is silent for longer, keep-alives included, is said to hang."""
 DIVIDE_S = 60.0
 """A process that ends twice within this time is divided: one of its cameras may be the cause."""
-REPLACE_S = 10.0
-"""Time in which a camera that is opened again may fail to connect and is watched as before."""
 FIRST_REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 30.0
 """Waits before networks that do not load are tried again."""
 WAIT_S = 0.2
@@ -90,9 +88,9 @@ class Cameras:
         self.processes: list[CameraProcess] = []
         self._settings = settings
         self._supervisor: Supervisor | None = None
-        # cameras that play poses need no process; the others are dealt in turn
+        # cameras that play or send poses need no process; the others are dealt in turn
         for camera in settings.cameras:
-            if camera.has_pictures:
+            if camera.has_pictures or camera.kind == "nats":
                 user.register(camera, None)
             else:
                 self._add_player(camera, user)
@@ -108,7 +106,7 @@ class Cameras:
             supervisor.start(stage)
 
     def reopen(self, names: Collection[str], settings: SiteSettings) -> None:
-        """Open cameras with pictures by other settings; each is watched as before until then."""
+        """Open cameras with pictures again, by other settings."""
         for process in self.processes:
             for name in process.names & {*names}:
                 process.open(settings.camera(name))
@@ -168,16 +166,9 @@ class _Source:
     """A camera as a process has it open."""
 
     camera: CameraSettings
+    first_id: int
+    """What its track ids begin after, since ids of a camera never recur."""
     state: CaptureState = "offline"
-    first_id: int | None = None
-    """What its track ids begin after, since ids of a camera never recur; set by its first state."""
-    former: list[int] = field(default_factory=list)
-    """Sources of the same camera, closed as soon as this one shows something."""
-    opened_at: float = field(default_factory=time.monotonic)
-    held: SourceState | None = None
-    """That it does not connect, while those sources still do."""
-    is_left: bool = False
-    """True if its decoder hangs; no thread can be ended from outside."""
 
 
 class CameraProcess:
@@ -197,7 +188,9 @@ class CameraProcess:
             min_confidence=pose.min_confidence,
         )
         self.name = name
-        self.stage = SupervisedProcess(name, settings.logs, self, run_cameras, networks)
+        self.stage = SupervisedProcess(
+            name, settings.logs, self.serve, self.died, run_cameras, networks
+        )
         self._site = site
         self._cameras = {camera.name: camera for camera in cameras}
         self._over: set[str] = set()
@@ -223,10 +216,8 @@ class CameraProcess:
         self._to_open.append(camera)
 
     def give_up(self, name: str) -> CameraSettings:
-        """Watch a camera no more; its source is closed, if that is possible."""
-        for number, source in [*self._sources.items()]:
-            if source.camera.name == name:
-                self._close(number)
+        """Watch a camera no more."""
+        self._close(name)
         return self._cameras.pop(name)
 
     def died(self, reason: str) -> None:
@@ -273,8 +264,9 @@ class CameraProcess:
         return True
 
     def _open(self, camera: CameraSettings) -> None:
-        """Have the process open a camera, beside a source of the same one that it replaces."""
+        """Have the process open a camera; a source of the same one is closed."""
         name = camera.name
+        self._close(name)
         self._cameras[name] = camera
         self._over.discard(name)
         try:
@@ -284,8 +276,7 @@ class CameraProcess:
             self._site.states.report(name, "failed", str(error), is_over=True)
             return
         number = next(self._site.numbers)
-        former = [other for other, one in self._sources.items() if one.camera.name == name]
-        self._sources[number] = _Source(camera, former=former)
+        self._sources[number] = _Source(camera, self._site.last_ids[name])
         opened = CameraSource(
             number=number,
             name=name,
@@ -296,9 +287,10 @@ class CameraProcess:
         )
         self._send(opened)
 
-    def _close(self, number: int) -> None:
-        """Listen to a source no more, and have the process close it."""
-        if self._sources.pop(number, None) is not None:
+    def _close(self, name: str) -> None:
+        """Listen to the source of a camera no more, and have the process close it, if it can."""
+        for number in [n for n, source in self._sources.items() if source.camera.name == name]:
+            del self._sources[number]
             self._send(number)
 
     def _send(self, message: CameraSource | int) -> None:
@@ -330,20 +322,11 @@ class CameraProcess:
         self._refusal = problem
 
     def _report(self, message: SourceState) -> None:
-        """Publish the state of a source; the first one ends the source that it replaces."""
+        """Publish the state of a source."""
         source = self._sources.get(message.number)
         if source is None:  # closed meanwhile
             return
-        is_early = time.monotonic() - source.opened_at < REPLACE_S
-        if source.former and is_early and message.state == "offline":
-            source.held = message
-            return
-        name = source.camera.name
-        if source.first_id is None:
-            source.first_id = self._site.last_ids[name]
-        for number in source.former:
-            self._close(number)
-        source.former, source.held, source.state = [], None, message.state
+        name, source.state = source.camera.name, message.state
         if message.over:
             self._over.add(name)
             del self._sources[message.number]
@@ -352,7 +335,7 @@ class CameraProcess:
     def _put(self, frame: SentFrame) -> None:
         """Queue a frame for scoring, with ids and a connection that no other process gave."""
         source = self._sources.get(frame.number)
-        if source is None or source.first_id is None:
+        if source is None:  # closed meanwhile
             return
         name, last_ids = source.camera.name, self._site.last_ids
         poses = [
@@ -383,8 +366,6 @@ class CameraProcess:
             if source is None:
                 continue
             camera = source.camera
-            if source.held is not None:
-                self._report(source.held)
             self._site.status.count(camera.name, "shed", shed)
             self._site.status.count(camera.name, "skipped", skipped)
             self._site.status.lower_rate(camera.name, divisor)
@@ -394,17 +375,16 @@ class CameraProcess:
                 3 / camera.rate,
                 3 / camera.picture_rate,
             )
-            if age_s > limit_s and not source.is_left:
+            if age_s > limit_s:
                 self._replace(source, f"showed nothing for {limit_s:g} s")
 
     def _replace(self, source: _Source, why: str) -> None:
         """Replace a decoder that hangs at no cost to the other cameras of the process."""
         if len(self._cameras) == 1:
             raise HungError(why)
-        # its thread is left; it gets another one, and the second time a process
+        # its thread stays, and nobody listens to it; it gets another, the second time a process
         name = source.camera.name
         self._site.states.report(name, "offline", f"its decoder {why}")
-        source.is_left, source.state = True, "offline"
         if name in self._reopened:
             self._site.isolate(self, [name])
         else:

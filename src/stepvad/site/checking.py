@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepvad.errors import ConfigError
+from stepvad.events.rules import Rules
 from stepvad.files import secret
 from stepvad.site.models import Loaded, Models
 from stepvad.site.notify.words import opens_here_only, page_address
 from stepvad.site.playback import open_scene
-from stepvad.site.settings.page import BROWSERS, server_tls
-from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.settings.page import is_loopback, server_tls
+from stepvad.site.settings.secrets import secret_uses
+from stepvad.site.settings.sections import TOKEN, CameraSettings, SiteSettings
 from stepvad.site.sinks import target_named
+from stepvad.skeletons import COCO17, missing_joints
 from stepvad.stream import Stream
 from stepvad.video.camera import device_of
 from stepvad.video.models import model_file
@@ -29,10 +33,8 @@ def check(settings: SiteSettings) -> Iterator[str]:
             yield f"ok: camera {camera.name}: no alerts until the site has learned a first model"
             yield from _link(camera)
             continue
-        # the model, the limit and the rate fit together
         model = models.load(settings.model_of(camera))
-        rules = model.rules_of(camera)
-        Stream(model.detector, fps=camera.rate)
+        rules = check_model(camera, model)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts at scores of {rules.threshold:.3g} or more"
         yield from _rate(camera, model)
@@ -41,32 +43,51 @@ def check(settings: SiteSettings) -> Iterator[str]:
         for network in (settings.pose.detector, settings.pose.pose):
             yield f"ok: the network {network} is in {model_file(network)}"
     yield from _sinks(settings)
-    web = settings.web
-    if web.enabled and web.certificate and web.key:
-        server_tls(web.certificate, web.key)
-        yield f"ok: the page can use the certificate {web.certificate}"
+    if settings.web.enabled:
+        yield from _page(settings)
+
+
+def check_model(camera: CameraSettings, model: Loaded) -> Rules:
+    """The rules of a camera; raise unless its model fits its joints, its rate and its limit."""
+    rules = model.rules_of(camera)
+    Stream(model.detector, fps=camera.rate)
+    is_played = camera.kind in ("demo", "poses")
+    skeleton = open_scene(camera).clip.skeleton if is_played else COCO17
+    if missing := missing_joints(skeleton, model.detector.skeleton):
+        raise ConfigError(
+            f"camera {camera.name}: expected a model of its joints ({skeleton.name}), "
+            f"got one that needs {', '.join(missing)[:100]}"
+        )
+    return rules
 
 
 def _sinks(settings: SiteSettings) -> Iterator[str]:
     """Check secrets and the targets of messages to people; connects to nobody."""
     # every reference to a secret leads to one
-    sinks, web = settings.sinks, settings.web
-    references = [webhook.secret for webhook in sinks.webhooks]
-    references += [sinks.mqtt.password if sinks.mqtt else None, web.token]
-    references += [to for people in sinks.notify for to in people.to if to != BROWSERS]
-    for reference in references:
-        if reference is not None:
-            secret(reference)
-            yield f"ok: there is a secret in {reference}"
-    for people in sinks.notify:
+    for reference in dict.fromkeys(use.reference for use in secret_uses(settings)):
+        secret(reference)
+        yield f"ok: there is a secret in {reference}"
+    for people in settings.sinks.notify:
         for to in people.to:
             yield f"ok: people {people.name}: {to}: {target_named(to, settings).describe()}"
-    link = page_address(web)
-    if sinks.notify and opens_here_only(link):
+    link = page_address(settings.web)
+    if settings.sinks.notify and opens_here_only(link):
         yield (
             f"warning: messages link to {link}, which opens on this machine only; "
             "set public_url under [web]"
         )
+
+
+def _page(settings: SiteSettings) -> Iterator[str]:
+    """Say where the page is, and who can read what it sends."""
+    web = settings.web
+    token = web.token or settings.data / TOKEN
+    yield f"ok: the page is at {web.url}/ and asks for the token in {token}"
+    if web.certificate and web.key:
+        server_tls(web.certificate, web.key)
+        yield f"ok: the page can use the certificate {web.certificate}"
+    elif not (web.trusted_proxies or is_loopback(web.host)):
+        yield "warning: others can reach the page, without TLS: the token can be read on the way"
 
 
 def _rate(camera: CameraSettings, model: Loaded) -> Iterator[str]:

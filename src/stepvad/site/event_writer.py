@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -24,23 +24,27 @@ from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue, PendingChange
 from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
+from stepvad.site.store.positions import Position
 
 logger = logging.getLogger(__name__)
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 1.0
 DEADLINE_S = 60.0
 """Deadline for one write, including a busy disk and the wait for a lock."""
 WAIT_S = 0.25
-ALARM = 1000
-"""Log an error again each time this many more changes are queued."""
 
-TaskKind = Literal["recording", "explanation", "upkeep"]
-MOST: Mapping[TaskKind, int] = {"recording": 64, "explanation": 200, "upkeep": 64}
+TaskKind = Literal["recording", "explanation", "upkeep", "position"]
+MOST: Mapping[TaskKind, int] = {
+    "recording": 64,
+    "explanation": 200,
+    "upkeep": 64,
+    "position": 1,
+}
 """Maximum queued tasks per kind; beyond it the oldest of that kind is dropped."""
 TASK_DEADLINE_S = 300.0
 """Deadline for one task: rebuilding a large store takes minutes on a slow disk."""
 FIRST_TASK_RETRY_S, LONGEST_TASK_RETRY_S, RETRIES = 0.5, 5.0, 10
 """A task that fails with a transient error is retried for about half a minute."""
-Task = tuple[TaskKind, Callable[[], None]]
+Task = tuple[TaskKind, Callable[[], object]]
 """A function to call in the background; tasks of the same kind share one limit."""
 
 
@@ -65,6 +69,7 @@ class EventWriter:
         explain: Explain | None = None,
         *,
         recordings: Path | None = None,
+        store_positions: Callable[[Sequence[Position]], None] = lambda positions: None,
     ) -> None:
         """`store` returns once a change is on disk; then `explain` runs in the background.
 
@@ -73,12 +78,13 @@ class EventWriter:
         self.stage = Loop("event-writer", self._store_next, DEADLINE_S)
         self._changes, self._store = changes, store
         self._status, self._tasks, self._explain = status, tasks, explain
-        self._recordings = recordings
+        self._recordings, self._store_positions = recordings, store_positions
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         self._failures = FailureLog(logger)
 
     def _store_next(self, loop: Loop) -> bool:
         """Store the oldest change; it leaves the queue once it is on disk."""
+        self._pass_positions()
         change = self._changes.first(WAIT_S)
         if change is None:
             # the words of events that have just ended are still to come
@@ -107,16 +113,31 @@ class EventWriter:
         self._follow_up(change, is_stored=True)
         return True
 
+    def _pass_positions(self) -> None:
+        """Store positions that are due, after a way through the background.
+
+        What their changes left to be explained comes before them there, and the words of those
+        explanations here.
+        """
+        batch = self._changes.due_positions()
+        if batch is None:
+            return
+        if not batch.is_explained:
+            batch.is_explained = True
+            self._tasks.put("position", partial(self._changes.put_positions, batch))
+            return
+        try:
+            self._store_positions(batch.positions)
+        except Exception as error:  # the next ones tell as much
+            self._failures.log("positions of cameras could not be stored", error)
+        batch.is_over = True
+
     def _report_failure(self, error: Exception) -> None:
         """Report a failed write and, if the disk is full, free space; never raises."""
-        # one line at first, then one for each thousand
-        waiting = len(self._changes)
         if not self._backoff.failures:
             self._failures.log("an event could not be stored, retrying", error)
-        elif waiting % ALARM == 0:
-            logger.error("%d changes of events wait for the disk", waiting)
         self._status.sink(
-            *("store", waiting, self._backoff.failures + 1),
+            *("store", len(self._changes), self._backoff.failures + 1),
             getattr(error, "reason", "") or str(error) or type(error).__name__,
         )
         if self._recordings is not None:  # SQLite calls a used-up quota an I/O error
@@ -158,19 +179,20 @@ def background_stage(tasks: TaskQueue) -> Loop:
     return Loop("background", run_next, TASK_DEADLINE_S)
 
 
-def _run_task(kind: TaskKind, work: Callable[[], None], loop: Loop, failures: FailureLog) -> None:
+def _run_task(kind: TaskKind, work: Callable[[], object], loop: Loop, failures: FailureLog) -> None:
     """Run a task; retry transient errors, such as a full disk, with back-off."""
     backoff: Backoff | None = None
     while True:
         try:
-            return work()
+            work()
+            return
         except Exception as error:
             loop.heartbeat.beat()
             backoff = backoff or Backoff(FIRST_TASK_RETRY_S, LONGEST_TASK_RETRY_S)
             is_last = backoff.failures >= RETRIES or not may_pass(error)
             if is_last or backoff.wait(loop.stopping):
                 failures.log(f"a background task ({kind}) failed", error)
-                return None
+                return
 
 
 def may_pass(error: BaseException) -> bool:
@@ -188,19 +210,21 @@ class TaskQueue:
     def __init__(self, most: Mapping[TaskKind, int] = MOST) -> None:
         self._most = most
         self._tasks: deque[Task] = deque()
-        self._waiting: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[TaskKind] = Counter()
         self._running: TaskKind | None = None
         """Kind of the task that was taken last; None once the next is asked for."""
         self._news = threading.Condition()
 
-    def put(self, kind: TaskKind, work: Callable[[], None]) -> None:
+    def put(self, kind: TaskKind, work: Callable[[], object]) -> None:
         """Add a task; beyond the limit of its kind, drop the oldest of that kind."""
         with self._news:
             self._tasks.append((kind, work))
-            self._waiting[kind] += 1
-            if self._waiting[kind] > self._most[kind]:
-                self._drop_oldest(kind)
+            same = [at for at, task in enumerate(self._tasks) if task[0] == kind]
+            if len(same) > self._most[kind]:
+                del self._tasks[same[0]]
+                self._dropped[kind] += 1
+                if self._dropped[kind] == 1:
+                    logger.error("background work falls behind: the oldest %s is dropped", kind)
             self._news.notify_all()
 
     def take(self, timeout_s: float) -> Task | None:
@@ -210,17 +234,15 @@ class TaskQueue:
             self._news.wait_for(lambda: self._tasks, timeout_s)
             if not self._tasks:
                 return None
-            # first in, first out
             task = self._tasks.popleft()
             self._running = task[0]
-            self._waiting[task[0]] -= 1
             return task
 
     @property
     def is_explaining(self) -> bool:
-        """True while an explanation is waiting or running."""
+        """True if an explanation waits or is being made."""
         with self._news:
-            return self._waiting["explanation"] > 0 or self._running == "explanation"
+            return "explanation" in (self._running, *(kind for kind, _ in self._tasks))
 
     def dropped(self) -> dict[str, int]:
         """Number of dropped tasks since the start, by kind."""
@@ -231,14 +253,6 @@ class TaskQueue:
         """Number of queued tasks."""
         with self._news:
             return len(self._tasks)
-
-    def _drop_oldest(self, kind: TaskKind) -> None:
-        oldest = next(i for i, task in enumerate(self._tasks) if task[0] == kind)
-        del self._tasks[oldest]
-        self._waiting[kind] -= 1
-        self._dropped[kind] += 1
-        if self._dropped[kind] == 1:
-            logger.error("background work falls behind: the oldest %s is dropped", kind)
 
 
 def explain_event(

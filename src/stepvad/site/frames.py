@@ -6,12 +6,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from stepvad.events.record import EndedBy
 from stepvad.poses import Pose
+from stepvad.site.load import LoadState
+from stepvad.site.stages import Stage
 from stepvad.site.status import CaptureState, LiveStatus
+from stepvad.site.store.positions import Position
 
 logger = logging.getLogger(__name__)
 
@@ -35,22 +39,23 @@ class QueuedFrame:
     """Arrival by the monotonic clock."""
     size: tuple[int, int]
     poses: Sequence[Pose]
+    epoch: int | None = None
+    """Number of the connection in ids of events, if the camera gives it."""
+    seq: int = 0
+    """Number in the stream that keeps the frame, if one does."""
+    is_replayed: bool = False
+    """True if it was scored before a restart: windows need its people again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The camera is offline; no frames follow for now."""
+    """The camera is offline, or frames of it are gone; no window spans this."""
+
+    by: EndedBy = "camera lost"
+    """What ends its open event."""
 
 
 Item = QueuedFrame | Lost
-
-
-class FrameCounter(Protocol):
-    """Counts the outcome of frames; usually the live status."""
-
-    def count(self, name: str, field: Literal["frames_in", "shed", "skipped"], n: int = 1) -> None:
-        """Add `n` frames of a camera to a counter."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -65,11 +70,9 @@ class _Queue:
 class FrameQueues:
     """The frames of all cameras that wait for scoring; when full they drop and count the oldest."""
 
-    def __init__(
-        self, cameras: Iterable[str], counts: FrameCounter, *, waiting: int = WAITING
-    ) -> None:
+    def __init__(self, cameras: Iterable[str], counts: LiveStatus) -> None:
         self._queues = {camera: _Queue() for camera in cameras}
-        self._counts, self._waiting = counts, waiting
+        self._counts = counts
         self._changed = threading.Condition()
         self._closed = False
 
@@ -84,15 +87,25 @@ class FrameQueues:
             queue.latest = connection, slot
             queue.items.append(frame)
             frames = [at for at, item in enumerate(queue.items) if isinstance(item, QueuedFrame)]
-            if len(frames) > self._waiting:
+            if len(frames) > WAITING:
                 del queue.items[frames[0]]
                 self._counts.count(frame.camera, "shed")
             self._changed.notify_all()
 
-    def lose(self, camera: str) -> None:
+    def skip(self, camera: str) -> None:
+        """Count a frame that cannot be used."""
+        self._counts.count(camera, "skipped")
+
+    def wait_for_room(self, camera: str, timeout_s: float) -> bool:
+        """True once the next frame of a camera drops none; for sources that can wait."""
+        with self._changed:
+            items = self._queues[camera].items
+            return self._changed.wait_for(lambda: len(items) < WAITING, timeout_s)
+
+    def lose(self, camera: str, by: EndedBy = "camera lost") -> None:
         """Mark a camera as lost; frames already queued are still scored."""
         with self._changed:
-            self._queues[camera].items.append(Lost())
+            self._queues[camera].items.append(Lost(by))
             self._changed.notify_all()
 
     def next(self, timeout_s: float) -> list[tuple[str, Item]]:
@@ -103,6 +116,7 @@ class FrameQueues:
 
         with self._changed:
             self._changed.wait_for(has_some, timeout_s)
+            self._changed.notify_all()  # whoever waits for room
             return [
                 (camera, queue.items.popleft())
                 for camera, queue in self._queues.items()
@@ -123,10 +137,14 @@ class FrameQueues:
 
 @runtime_checkable
 class CameraListener(Protocol):
-    """Receives camera state changes, for example to publish them to a broker."""
+    """Hears what becomes of cameras, for example to publish it to a broker; must not block."""
 
     def status(self, camera: str, state: Literal["online", "offline"]) -> None:
-        """Handle a state change; must not block."""
+        """Handle a state change."""
+        ...
+
+    def load(self, camera: str, state: LoadState) -> None:
+        """Handle that a camera becomes overloaded, or that this is over."""
         ...
 
 
@@ -170,4 +188,22 @@ class CameraStates:
     def forget(self, listener: object) -> None:
         """Report no more to a listener, if it is one."""
         with self._lock:
-            self.listeners = [one for one in self.listeners if one is not listener]
+            self.listeners[:] = [one for one in self.listeners if one is not listener]
+
+
+class PoseSource(Protocol):
+    """Has the frames of cameras that find people themselves, and keeps them for a while."""
+
+    def stage(
+        self,
+        cameras: Mapping[str, str],
+        positions: Mapping[str, Position],
+        frames: FrameQueues,
+        states: CameraStates,
+    ) -> Stage:
+        """The stage that queues the frames of cameras, by name and address.
+
+        Frames up to the position of a camera are marked as replayed. None is dropped: the stage
+        waits while the queue of a camera is full.
+        """
+        ...

@@ -16,7 +16,8 @@ from stepvad.events.camera import CameraProfile
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
-from stepvad.site.load import LoadListener, LoadState
+from stepvad.site.frames import CameraListener
+from stepvad.site.load import LoadState
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.status import LiveStatus
@@ -39,6 +40,10 @@ TOO_SHORT = (
 DRIFT_REMEDY = "Check that the camera still looks at the same place, then recalibrate"
 
 
+Job = tuple[float, Callable[[], None]]
+"""Work, and its interval in seconds."""
+
+
 class Housekeeping:
     """Runs jobs at intervals and shows how the sinks keep up; long work goes to the background."""
 
@@ -50,17 +55,27 @@ class Housekeeping:
         deliveries: Sequence[SinkDelivery],
         jobs: Sequence[Job] = (),
     ) -> None:
+        """`jobs`: work at fixed intervals; a failure is logged and retried at the next one."""
         self.stage = Loop("housekeeping", self._run_due, DEADLINE_S)
         self._status, self._store, self._tasks = status, store, tasks
         self._deliveries = deliveries
-        self._jobs = [Job(STATUS_S, self._show_status), *jobs]
+        self._jobs = [(STATUS_S, self._show_status), *jobs]
+        self._due = [0.0 for _ in self._jobs]
+        self._failures = FailureLog(logger)
         self._clock_doubt = ""
 
     def _run_due(self, loop: Loop) -> bool:
-        if not loop.stopping.wait(WAIT_S):
-            for job in self._jobs:
-                loop.heartbeat.beat()
-                job.run(time.monotonic())
+        if loop.stopping.wait(WAIT_S):
+            return False
+        for number, (every_s, work) in enumerate(self._jobs):
+            if time.monotonic() < self._due[number]:
+                continue
+            loop.heartbeat.beat()
+            self._due[number] = time.monotonic() + every_s
+            try:
+                work()
+            except Exception as error:
+                self._failures.log(f"a job that runs every {every_s:g} s failed", error)
         return False
 
     def _show_status(self) -> None:
@@ -76,31 +91,10 @@ class Housekeeping:
             )
 
 
-class Job:
-    """Work at a fixed interval; a failure is logged and retried at the next one."""
-
-    def __init__(
-        self, every_s: float, work: Callable[[], None], *, starts_late: bool = False
-    ) -> None:
-        self._every_s, self._work = every_s, work
-        self._failures = FailureLog(logger)
-        self._next = time.monotonic() + (every_s if starts_late else 0.0)
-
-    def run(self, now: float) -> None:
-        """Do the work if it is due."""
-        if now < self._next:
-            return
-        self._next = now + self._every_s
-        try:
-            self._work()
-        except Exception as error:
-            self._failures.log(f"a job that runs every {self._every_s:g} s failed", error)
-
-
 class LoadWatch:
     """Reports to the log and the listeners when a camera becomes overloaded and when that ends."""
 
-    def __init__(self, status: LiveStatus, listeners: Collection[LoadListener] = ()) -> None:
+    def __init__(self, status: LiveStatus, listeners: Collection[CameraListener] = ()) -> None:
         self._status, self._listeners = status, listeners
         self._reported: dict[str, LoadState] = {}
         self._calm: dict[str, int] = {}
@@ -185,7 +179,6 @@ def delete_old_data(store: Store, recordings: Path, kept: RetentionSettings) -> 
         days=math.inf if store.clock_doubt else kept.poses_days,
         most_mb=kept.poses_mb,
         now=now,
-        stamp=store.stamp(now),
     )
     if done.events or done.poses or files:
         logger.info(

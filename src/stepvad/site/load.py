@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import InitVar, dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 LoadState = Literal["ok", "busy", "overloaded", "not watching"]
 SPAN_S = 10.0
@@ -24,15 +24,6 @@ LEAST_RATE = 2.0
 """Frames a second below which a camera is not watched: most falls are missed."""
 HANGS = "the camera process hangs and is being replaced"
 REMEDY = "lower its rate, choose smaller networks, or give more processes and cores"
-
-
-@runtime_checkable
-class LoadListener(Protocol):
-    """Hears when a camera becomes overloaded and when that is over; a sink may be one."""
-
-    def load(self, camera: str, state: LoadState) -> None:
-        """Handle a change; must not block."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,13 +147,15 @@ class MarksFile:
     version: Literal[1] = 1
 
 
-def mark_stored(store: Store, message: MarkMessage, by: str, log: Path) -> None:
-    """Store a mark from outside the page and write it into the audit log.
+def mark_stored(
+    store: Store, message: MarkMessage, by: str, log: Path, *, at: float | None = None
+) -> None:
+    """Store a mark from outside the page, made now or `at`, and write it into the audit log.
 
     One on an unknown event is logged and ignored.
     """
     try:
-        store.mark(message.id, message.mark, time.time(), by)
+        store.mark(message.id, message.mark, time.time() if at is None else at, by)
         subject = f"{message.id}: {message.mark or 'taken back'}"
         with closing(Accounts(log)) as accounts:
             accounts.audit.record(by, "marked event", subject)

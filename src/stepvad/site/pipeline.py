@@ -4,6 +4,7 @@
                 (decodes, finds     (a stage)             │
                 and tracks people)                        │
     file of poses ──► Player ─────────────────────────────┤
+    poses of a device ──► PoseSource ─────────────────────┤
                                                           ▼
                        ┌─────────────────────────── SiteScorer
                        │                                  │
@@ -26,7 +27,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,16 +34,23 @@ from stepvad.errors import StepvadError
 from stepvad.events.camera import CameraProfile
 from stepvad.site import event_writer
 from stepvad.site.cameras import SOURCES_S, Cameras
+from stepvad.site.frames import PoseSource
 from stepvad.site.housekeeping import CameraDrift
 from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Limit, Models
 from stepvad.site.playback import PlayedScene
 from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
-from stepvad.site.scoring import CameraPeople, ScoringQueues, SiteScorer, Watcher, show_limit
+from stepvad.site.scoring import (
+    CameraPeople,
+    ScoringQueues,
+    SiteScorer,
+    Trail,
+    Watcher,
+    show_limit,
+)
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.stages import Stage, Supervisor
 from stepvad.site.status import LiveStatus
-from stepvad.site.store.changes import ChangeQueue
 from stepvad.site.store.events import Store
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
@@ -56,27 +63,61 @@ MOST_RETURNED = 1000
 """Limits on their way to scoring; beyond it the oldest is dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline:
     """All stages between the cameras and the store, and what others use of them."""
 
-    way: tuple[tuple[Sequence[Stage], float], ...]
-    """Stages in the order of a frame, with the seconds that they have to stop."""
-    cameras: Cameras
-    watched: WatchedCameras
-    scorer: SiteScorer
-    changes: ChangeQueue
-    tasks: event_writer.TaskQueue
-    """Work in the background, from the pipeline and from others."""
-    marks: MarkFollower
-    """Applies marks on events to the thresholds of the cameras."""
-    drifting: Sequence[CameraDrift]
-    recordings: Path
-    """Directory of recorded poses, with one subdirectory per camera."""
-    unusable: str
-    """Reason why the learned model cannot be used; empty if it can, or if there is none."""
-    unscored: Mapping[str, str]
-    """Cameras whose model does not load, and why; people are shown there and not scored."""
+    def __init__(
+        self,
+        settings: SiteSettings,
+        models: Models,
+        status: LiveStatus,
+        store: Store,
+        poses: PoseSource | None = None,
+    ) -> None:
+        """Connect all stages of a site; nothing runs yet."""
+        # what is wrong with a model is known before any camera is opened
+        self.watched = WatchedCameras(settings, models, status, store)
+        people = self.watched.people
+        # from the cameras to people: registers each camera, with its watcher
+        self.cameras = Cameras(settings, status, self.watched)
+        addresses = {one.name: one.subject for one in settings.cameras if one.kind == "nats"}
+        if poses is not None and addresses:
+            queues = self.cameras.frames, self.cameras.states
+            self.cameras.stages.append(poses.stage(addresses, self.watched.positions, *queues))
+        profiles = {name: one.profile for name, one in people.items() if isinstance(one, Watcher)}
+        # from people to changes of events; changed limits come back to it
+        self.recordings = settings.data / RECORDINGS
+        """Directory of recorded poses, with one subdirectory per camera."""
+        self.changes, self.tasks = store.changes, event_writer.TaskQueue()
+        limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
+        self.drifting = self.watched.drifting(profiles)
+
+        def interrupt(camera: str) -> None:
+            self.tasks.put("upkeep", partial(store.end_interrupted, store.now(), camera))
+
+        self.scorer = SiteScorer(
+            ScoringQueues(self.cameras.frames, self.changes, self.tasks, limits),
+            people,
+            status,
+            recorders=self.watched.recorders(self.recordings),
+            drift={one.profile.camera: one.add_footage for one in self.drifting},
+            interrupt=interrupt,
+        )
+        self.marks = MarkFollower(settings, store, models, limits)
+        # from changes to the store, explanations in the background, and their words to the store
+        explain = partial(event_writer.explain_event, store, profiles, self.changes)
+        writer = event_writer.EventWriter(
+            *(self.changes, store.change, status, self.tasks, explain),
+            recordings=self.recordings,
+            store_positions=store.positions.store,
+        )
+        self.way: tuple[tuple[Sequence[Stage], float], ...] = (
+            (self.cameras.stages, SOURCES_S),
+            ([self.scorer.stage], SCORING_S),
+            ([writer.stage], WRITER_S),
+            ([event_writer.background_stage(self.tasks)], BACKGROUND_S),
+        )
+        """Stages in the order of a frame, with the seconds that they have to stop."""
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the stages, consumers before producers."""
@@ -88,7 +129,7 @@ class Pipeline:
     def use(self, settings: SiteSettings, reopen: Collection[str]) -> list[str]:
         """Watch by other settings; returns why only a restart would apply them, if that is so."""
         # a camera whose model did not load may have one now, which only a restart loads
-        left = [f"camera {name}, which has no model" for name in self.unscored]
+        left = [f"camera {name}, which has no model" for name in self.watched.unscored]
         if not left:
             self.watched.use(settings)
             self.marks.use(settings)
@@ -103,53 +144,6 @@ class Pipeline:
         return [name for stages, within_s in self.way for name in supervisor.stop(stages, within_s)]
 
 
-def build_pipeline(
-    settings: SiteSettings, models: Models, status: LiveStatus, store: Store
-) -> Pipeline:
-    """Connect all stages of a site; nothing runs yet."""
-    # what is wrong with a model is known before any camera is opened
-    watched = WatchedCameras(settings, models, status, store)
-    # from the cameras to people: registers each camera, with its watcher
-    cameras = Cameras(settings, status, watched)
-    watchers = {name: one for name, one in watched.people.items() if isinstance(one, Watcher)}
-    profiles = {name: watcher.profile for name, watcher in watchers.items()}
-    # from people to changes of events; changed limits come back to it
-    recordings = settings.data / RECORDINGS
-    changes, tasks = store.changes, event_writer.TaskQueue()
-    limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
-    drifting = watched.drifting(profiles)
-    scorer = SiteScorer(
-        ScoringQueues(cameras.frames, changes, tasks, limits),
-        watched.people,
-        status,
-        recorders=watched.recorders(recordings),
-        drift={one.profile.camera: one.add_footage for one in drifting},
-    )
-    # from changes to the store, explanations in the background, and their words to the store
-    explain = partial(event_writer.explain_event, store, profiles, changes)
-    writer = event_writer.EventWriter(
-        changes, store.change, status, tasks, explain, recordings=recordings
-    )
-    return Pipeline(
-        way=(
-            (cameras.stages, SOURCES_S),
-            ([scorer.stage], SCORING_S),
-            ([writer.stage], WRITER_S),
-            ([event_writer.background_stage(tasks)], BACKGROUND_S),
-        ),
-        cameras=cameras,
-        watched=watched,
-        scorer=scorer,
-        changes=changes,
-        tasks=tasks,
-        marks=MarkFollower(settings, store, models, limits),
-        drifting=drifting,
-        recordings=recordings,
-        unusable=watched.unusable,
-        unscored=watched.unscored,
-    )
-
-
 class WatchedCameras:
     """The cameras of a site: those that a model scores, and those that wait for a first one."""
 
@@ -160,7 +154,13 @@ class WatchedCameras:
         self.people: dict[str, CameraPeople] = {}
         """By name: a `Watcher` where there is a model, once the camera is registered."""
         self.unusable = ""
+        """Reason why the learned model cannot be used; empty if it can, or if there is none."""
         self.unscored: dict[str, str] = {}
+        """Cameras whose model does not load, and why; people are shown there and not scored."""
+        self.positions = store.positions.load(
+            [camera.name for camera in settings.cameras if camera.kind == "nats"]
+        )
+        """From which on the frames of cameras are had again."""
         self._learning: set[str] = set()
         """Cameras whose model the site has yet to learn, or that is unusable."""
         for camera in settings.cameras:
@@ -183,7 +183,7 @@ class WatchedCameras:
         """Follow the people of a camera, with its model if it has one, before its first frame."""
         skeleton = COCO17 if scene is None else scene.clip.skeleton
         if camera.name in self._learning:
-            self.people[camera.name] = CameraPeople(camera.name, camera.rate, skeleton)
+            self._follow(camera, CameraPeople(camera.name, camera.rate, skeleton))
             self._show_learning(camera)
             return
         model = self._models.load(self._settings.model_of(camera))
@@ -205,7 +205,16 @@ class WatchedCameras:
         watcher = Watcher(limit.applied_to(profile), epochs, skeleton)
         # what the page shows from the start: limits and zones
         show_limit(self._status, watcher, limit)
-        self.people[camera.name] = watcher
+        self._follow(camera, watcher)
+
+    def _follow(self, camera: CameraSettings, people: CameraPeople) -> None:
+        """Follow the people of a camera; from its position on if its frames can be had again."""
+        self.people[camera.name] = people
+        if camera.kind == "nats":
+            position = self.positions.get(camera.name)
+            people.trail = Trail(position)
+            if position is not None:
+                people.resume(position)
 
     def use(self, settings: SiteSettings) -> None:
         """Show what changed of cameras without a model; the others' limits take another way."""

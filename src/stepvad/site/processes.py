@@ -22,17 +22,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from stepvad.errors import os_reason
 from stepvad.retries import Backoff
 from stepvad.site.stages import PAUSED_S, Form, Heartbeat, set_up
 
 logger = logging.getLogger(__name__)
-PROTOCOL = 6
-"""Version of the protocol between a site and its children."""
-OTHER_VERSION = 75
-"""Exit code of a child with another protocol version: the package was upgraded under the site."""
 ALIVE_S = 1.0
 """Interval of a child's keep-alive messages."""
 START_S = 60.0
@@ -76,7 +72,7 @@ class ChildProcess:
         try:
             with theirs:
                 fd = theirs.fileno()
-                words = ["-m", "stepvad.site.processes", str(PROTOCOL), str(fd), name]
+                words = ["-m", "stepvad.site.processes", str(fd), name]
                 self.process = subprocess.Popen(
                     [sys.executable, *words], pass_fds=[fd], stdin=subprocess.DEVNULL
                 )
@@ -145,16 +141,8 @@ class ChildProcess:
         return None
 
 
-class Client(Protocol):
-    """Communicates with a child."""
-
-    def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
-        """Serve until stopped or until no more work follows (True); an error stops the child."""
-        ...
-
-    def died(self, reason: str) -> None:
-        """Called when a child has exited and before another one is started."""
-        ...
+Serve = Callable[[ChildProcess, threading.Event], bool]
+"""Serves a child until stopped or until no more work follows (True); an error stops the child."""
 
 
 class SupervisedProcess:
@@ -166,13 +154,20 @@ class SupervisedProcess:
     deadline_s = 4 * STOP_S + TRANSFER_S + LONGEST_RESTART_S
 
     def __init__(
-        self, name: str, form: Form, client: Client, function: Callable[..., None], *args: Any
+        self,
+        name: str,
+        form: Form,
+        serve: Serve,
+        died: Callable[[str], None],
+        function: Callable[..., None],
+        *args: Any,
     ) -> None:
+        """`died` is called when a child has exited and before another one is started."""
         self.name = name
         self.heartbeat = Heartbeat(self.deadline_s)
         self.pid: int | None = None
         self._stopping = threading.Event()
-        self._client = client
+        self._serve, self._died = serve, died
         self._new = partial(ChildProcess, name, form, function, heartbeat=self.heartbeat)
         self._args = args
         self._backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
@@ -191,7 +186,7 @@ class SupervisedProcess:
                 return
             if time.monotonic() - began > STEADY_S:
                 self._backoff.reset()
-            self._client.died(reason)
+            self._died(reason)
             self.heartbeat.beat()
             self._backoff.wait(self._stopping)
 
@@ -204,7 +199,7 @@ class SupervisedProcess:
         self.pid, why = child.pid, ""
         try:
             # the client talks to it until one of them has had enough
-            if self._client.serve(child, self._stopping):
+            if self._serve(child, self._stopping):
                 return None
         except HungError as error:
             why = str(error)
@@ -217,8 +212,6 @@ class SupervisedProcess:
         finally:
             self.pid = None
             code = child.stop()
-        if code == OTHER_VERSION:
-            why = "another version of stepvad is installed now: restart the site"
         return why or f"ended with code {code}"
 
 
@@ -265,10 +258,7 @@ def die_with_parent() -> None:
 def main() -> None:
     """Entry point of a child."""
     die_with_parent()
-    # the package may have been upgraded under a running site
-    version, fd, name = sys.argv[1:4]
-    if int(version) != PROTOCOL:
-        sys.exit(OTHER_VERSION)
+    fd, name = sys.argv[1:3]
     pipe: Connection[Any, Any] = Connection(int(fd))
     site = ChildPipe(pipe)
     site.say_alive()  # before anything large is imported

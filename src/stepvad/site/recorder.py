@@ -153,18 +153,14 @@ class Replays:
         if record is None or body is None:
             return Moment(event=id, words="Its poses have not arrived yet, or are no longer kept.")
         try:
-            return Moment(event=id, scene=self._of_event(record, tracks.from_bytes(body)))
+            explained, clip = self._store.explained(id), tracks.from_bytes(body)
+            peak = None if explained is None else explained.frame
+            return Moment(
+                event=id, scene=event_scene(record, clip, peak, self._size(record.camera))
+            )
         except StepvadError as error:
             logger.warning("event %s: its poses cannot be read: %s", id, error)
             return Moment(event=id, words="Its poses cannot be read.")
-
-    def _of_event(self, record: Record, clip: Clip) -> Scene:
-        explained = self._store.explained(record.id)
-        peak = None if explained is None else explained.frame
-        middle = round(BEFORE_S * clip.rate()) if peak is None else peak
-        scene = self._scene(record.camera, clip, middle)
-        at = None if peak is None else peak - scene.first
-        return replace(scene, at=at, deciding=record.track_id, involved=record.tracks)
 
     def moment(self, camera: str, at: float) -> Moment:
         """The event at that time if there is one, else what memory or a recording holds."""
@@ -218,29 +214,14 @@ class Replays:
                 continue  # deleted or damaged meanwhile
             middle = round((at - one.begin) * clip.rate())
             if middle < clip.n_frames:
-                scene = self._scene(camera, clip, middle)
+                scene = scene_of(camera, clip, middle, self._size(camera))
                 first = one.begin + scene.first / clip.rate()
                 return replace(scene, at=middle - scene.first, start=first)
         return None
 
-    def _scene(self, camera: str, clip: Clip, middle: int) -> Scene:
-        """The seconds around a frame of a clip."""
-        rate = clip.rate()
-        # some seconds before and after the middle
-        first = max(middle - round(BEFORE_S * rate), 0)
-        end = min(middle + round(AFTER_S * rate) + 1, clip.n_frames)
-        parts = [track.between(first, end) for track in clip.tracks]
+    def _size(self, camera: str) -> tuple[int, int] | None:
         shown = self._status.frames_after({}).get(camera)  # none before the first frame
-        return Scene(
-            camera=camera,
-            fps=rate,
-            n_frames=max(end - first, 1),
-            size=_reach(parts) if shown is None else shown[1].size,
-            bones=strokes(clip.skeleton),
-            people=tuple(_of_track(part, first) for part in parts if len(part)),
-            at=None,
-            first=first,
-        )
+        return None if shown is None else shown[1].size
 
     def _why_not(self, camera: str, at: float) -> str:
         if at > time.time() + 1:
@@ -296,23 +277,40 @@ class ScenePerson:
     """In each of these frames x and y of each joint in whole pixels, None where not seen."""
 
 
-def retain(
-    directory: Path, *, days: float, most_mb: float, now: float, stamp: float | None = None
-) -> int:
-    """Delete expired files, then the oldest until the size limit is met; return how many.
+def event_scene(
+    record: Record, clip: Clip, peak: int | None, size: tuple[int, int] | None = None
+) -> Scene:
+    """The seconds around the peak of an event, in the poses that are kept of it."""
+    middle = round(BEFORE_S * clip.rate()) if peak is None else peak
+    scene = scene_of(record.camera, clip, middle, size)
+    at = None if peak is None else peak - scene.first
+    return replace(scene, at=at, deciding=record.track_id, involved=record.tracks)
 
-    `now` is the wall-clock time, by which files are stamped, and `stamp` the store's. Files with
-    the stamp of a clock that is slow, or was ahead, are as old as this moment.
-    """
-    # put right what a clock that was off has stamped
-    time = now if stamp is None else stamp
-    for written, _, path in _files(directory.glob("*/")):
-        if written > time + DAY_S or (now < time - DAY_S and abs(written - now) <= DAY_S):
-            with suppress(OSError):
-                os.utime(path, (time, time))
+
+def scene_of(camera: str, clip: Clip, middle: int, size: tuple[int, int] | None = None) -> Scene:
+    """The seconds around a frame of a clip; without a size, a picture large enough for it."""
+    rate = clip.rate()
+    # some seconds before and after the middle
+    first = max(middle - round(BEFORE_S * rate), 0)
+    end = min(middle + round(AFTER_S * rate) + 1, clip.n_frames)
+    parts = [track.between(first, end) for track in clip.tracks]
+    return Scene(
+        camera=camera,
+        fps=rate,
+        n_frames=max(end - first, 1),
+        size=size or _reach(parts),
+        bones=strokes(clip.skeleton),
+        people=tuple(_of_track(part, first) for part in parts if len(part)),
+        at=None,
+        first=first,
+    )
+
+
+def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
+    """Delete expired files, then the oldest until the size limit is met; return how many."""
     # too old, then the oldest of what is too much
     files = _files(directory.glob("*/"))
-    kept = [file for file in files if file[0] >= time - days * DAY_S]
+    kept = [file for file in files if file[0] >= now - days * DAY_S]
     total = sum(size for _, size, _ in kept)
     gone = files[: len(files) - len(kept)]
     while kept and total > most_mb * 1e6:

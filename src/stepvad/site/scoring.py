@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.events.camera import (
+    KEPT_S,
     MOST_PEOPLE,
     CameraEvents,
     CameraProfile,
@@ -31,6 +32,7 @@ from stepvad.site.recorder import Recorder
 from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import ChangeQueue, EventPoses, PendingChange
+from stepvad.site.store.positions import Position, PositionBatch
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream, update_each
 
@@ -40,9 +42,59 @@ BEFORE_S = 4.0
 """Seconds of poses kept from before an event."""
 FIRST_WORDS_S, WORDS_EVERY_S = 2.5, 5.0
 """An event is explained so long after its start at the latest, and again as often at most."""
+POSITIONS_S = 1.0
+"""How often positions are stored at most."""
 DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
+
+
+class Trail:
+    """The latest frames of a camera whose frames can be had again, and how far they are scored."""
+
+    def __init__(self, position: Position | None) -> None:
+        self.start_from = position
+        self.epoch, self.former = -1, -1
+        self.done = -1
+        if position is not None:
+            self.epoch, self.former = position.epoch, position.former
+            self.done = position.done
+        self.has_moved = False
+        """True if its position is another one than the last that was queued to be stored."""
+        self._frames: deque[tuple[int, int]] = deque()
+        """Number of each frame, and in the stream: what windows and explanations may need again."""
+
+    def start_connection(self, epoch: int) -> None:
+        """Start a connection: frames before it are needed no more."""
+        if epoch != self.epoch:
+            self.former, self.epoch = self.epoch, epoch
+        self._frames.clear()
+
+    def add(self, frame: QueuedFrame, n_needed: int) -> None:
+        """Add a frame; those `n_needed` before it and earlier are needed no more."""
+        self._frames.append((frame.slot, frame.seq))
+        while self._frames[0][0] <= frame.slot - n_needed:
+            self._frames.popleft()
+        if not frame.is_replayed:
+            self.done, self.has_moved = frame.slot, True
+
+    def position(self, people: CameraPeople, connection: int | None) -> Position | None:
+        """The position to be stored; None if the camera has not moved."""
+        if not self.has_moved or not self._frames:
+            return None
+        self.has_moved = False
+        first, seq = self._frames[0]
+        return Position(
+            camera=people.camera,
+            connection=connection,
+            epoch=self.epoch,
+            former=self.former,
+            rate=people.rate,
+            done=self.done,
+            first=first,
+            seq=seq,
+            state=people.events.state() if isinstance(people, Watcher) else None,
+        )
 
 
 class CameraPeople:
@@ -50,14 +102,31 @@ class CameraPeople:
 
     def __init__(self, camera: str, rate: float, skeleton: Skeleton = COCO17) -> None:
         self.camera, self.skeleton = camera, skeleton
-        self._rate = rate
+        self.rate = rate
         """Slots per second in this connection."""
         self._wall0 = 0.0
+        self.trail: Trail | None = None
+        """Of a camera whose frames can be had again."""
 
-    def start_connection(self, wall0: float, rate: float | None = None) -> None:
+    def start_connection(
+        self, wall0: float, rate: float | None = None, epoch: int | None = None
+    ) -> None:
         """Start a connection, perhaps at another rate; its slot 0 is at wall-clock time `wall0`."""
-        self._rate = rate or self._rate
+        self.rate = rate or self.rate
         self.follow_clock(wall0)
+
+    def resume(self, position: Position) -> None:
+        """Go on with a connection of the last run; replayed frames give the rest."""
+
+    def replay(self, frame: QueuedFrame, poses: Sequence[Pose]) -> None:
+        """Take a frame that was scored before a restart."""
+        if self.trail is not None:
+            self.trail.add(frame, self.n_needed)
+
+    @property
+    def n_needed(self) -> int:
+        """Frames that are needed again after a restart."""
+        return 1
 
     def follow_clock(self, wall0: float) -> None:
         """Count from now on from another time of slot 0."""
@@ -65,7 +134,7 @@ class CameraPeople:
 
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot."""
-        return self._wall0 + slot / self._rate
+        return self._wall0 + slot / self.rate
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""
@@ -97,13 +166,37 @@ class Watcher(CameraPeople):
         """The rules and the model that the camera is watched by at present."""
         return self.events.profile
 
-    def start_connection(self, wall0: float, rate: float | None = None) -> None:
+    def start_connection(
+        self, wall0: float, rate: float | None = None, epoch: int | None = None
+    ) -> None:
         """Start a connection, perhaps at another rate; its slot 0 is at wall-clock time `wall0`."""
         self.events.profile = replace(self.profile, rate=rate or self.profile.rate)
-        self.events.start_connection(wall0)
+        self.events.start_connection(wall0, epoch)
         super().start_connection(wall0, rate)
         self.stream = self._new_stream()
         self._slots.clear()
+
+    def resume(self, position: Position) -> None:
+        """Go on with a connection of the last run; replayed frames give the rest."""
+        if position.state is not None:
+            self.events.profile = replace(self.profile, rate=position.rate)
+            self.events.restore(position.state)
+            super().start_connection(position.state.wall0, position.rate)
+            self.stream = self._new_stream()
+
+    def replay(self, frame: QueuedFrame, poses: Sequence[Pose]) -> None:
+        """Take a frame that was scored before a restart: windows and kept poses need it again."""
+        super().replay(frame, poses)
+        self.events.keep(frame.slot, frame.size, poses)
+        # cutting windows takes longest: only the last ones matter
+        if self.trail is None or frame.slot > self.trail.done - 3 * self.stream.span:
+            self._slots.append(frame.slot)
+            self.stream.push(frame.slot, poses)
+
+    @property
+    def n_needed(self) -> int:
+        """Frames that are needed again: three windows, and all that explanations may show."""
+        return max(3 * self.stream.span, round(KEPT_S * self.rate))
 
     def looked(self, slot: int, windows: WindowScores) -> NDArray[np.float32]:
         """Note a frame; the share of each window's slots that had one, `(n,)`."""
@@ -176,10 +269,12 @@ class SiteScorer:
         *,
         recorders: Mapping[str, Recorder] | None = None,
         drift: Mapping[str, Callable[[Clip], None]] | None = None,
+        interrupt: Callable[[str], None] = lambda camera: None,
     ) -> None:
         """People of cameras that have no `Watcher`, for want of a model, are shown and recorded.
 
-        `drift` takes recent footage of a camera, in the background.
+        `drift` takes recent footage of a camera, in the background; `interrupt` ends what the last
+        run left open of a camera whose position is lost.
         """
         frames = queues.frames
         self.stage = Loop(
@@ -188,8 +283,15 @@ class SiteScorer:
         self._queues, self._cameras, self._status = queues, cameras, status
         self._watchers = {name: one for name, one in cameras.items() if isinstance(one, Watcher)}
         self._recorders, self._drift = recorders or {}, drift or {}
+        self._interrupt = interrupt
         self._drift_at = time.monotonic() + BLOCK_EVERY_S
         self._connections: dict[str, int | None] = dict.fromkeys(cameras)
+        self._trails = {name: one.trail for name, one in cameras.items() if one.trail is not None}
+        for name, trail in self._trails.items():
+            if trail.start_from is not None:
+                self._connections[name] = trail.start_from.connection
+        self._batch = PositionBatch((), is_over=True)
+        self._batch_at = time.monotonic()
         self._failures = FailureLog(logger)
 
     def _score_next(self, loop: Loop) -> bool:
@@ -199,7 +301,10 @@ class SiteScorer:
 
     def _end_all(self) -> None:
         for people in self._cameras.values():
-            self._end_connection(people, "stopped")
+            if people.trail is None:
+                self._end_connection(people, "stopped")
+            else:  # the next run goes on with it
+                self._finish_recording(people)
 
     def score(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
         """Score a batch of frames, at most one per camera."""
@@ -216,9 +321,13 @@ class SiteScorer:
         for camera, item in items:
             people = self._cameras[camera]
             if isinstance(item, Lost):
-                self._end_connection(people, "camera lost")
+                self._end_connection(people, item.by)
+                if item.by == "interrupted":
+                    self._interrupt(camera)
             elif (poses := self._poses(people, item)) is None:
                 continue
+            elif item.is_replayed:
+                people.replay(item, poses)
             elif isinstance(people, Watcher):
                 detector = people.profile.detector
                 groups.setdefault(id(detector), []).append((people, item, poses))
@@ -229,6 +338,20 @@ class SiteScorer:
         # poses to windows, scores and events
         for group in groups.values():
             self._score_group(group)
+        self._queue_positions()
+
+    def _queue_positions(self) -> None:
+        """Have the positions of cameras stored behind the changes so far, one batch at a time."""
+        now = time.monotonic()
+        if not self._trails or not self._batch.is_over or now < self._batch_at + POSITIONS_S:
+            return
+        made = (
+            trail.position(self._cameras[name], self._connections[name])
+            for name, trail in self._trails.items()
+        )
+        if positions := [one for one in made if one is not None]:
+            self._batch, self._batch_at = PositionBatch(positions), now
+            self._queues.changes.put_positions(self._batch)
 
     def _send_footage(self) -> None:
         """Hand recent footage of the cameras to the comparison with their calibration."""
@@ -246,7 +369,9 @@ class SiteScorer:
             # a new connection: nothing spans two of them
             if self._connections[camera] != frame.connection:
                 self._end_connection(people, "camera lost")
-                people.start_connection(frame.wall0, frame.rate)
+                people.start_connection(frame.wall0, frame.rate, frame.epoch)
+                if people.trail is not None:
+                    people.trail.start_connection(frame.epoch or 0)
                 if camera in self._recorders:
                     self._recorders[camera].rate = frame.rate
                 self._connections[camera] = frame.connection
@@ -304,6 +429,8 @@ class SiteScorer:
     ) -> None:
         """Count a frame that was scored or shown, and record its poses."""
         camera = people.camera
+        if people.trail is not None:
+            people.trail.add(frame, people.n_needed)
         self._status.count(camera, "scored")
         self._status.observe_latency(camera, time.monotonic() - frame.arrived)
         if camera in self._recorders:
@@ -315,6 +442,11 @@ class SiteScorer:
         if isinstance(people, Watcher):
             self._announce(people, people.events.end_open(by))
         self._connections[people.camera] = None
+        if people.trail is not None:
+            people.trail.has_moved = True
+        self._finish_recording(people)
+
+    def _finish_recording(self, people: CameraPeople) -> None:
         if people.camera in self._recorders:
             recorder = self._recorders[people.camera]
             self._save(recorder, recorder.finish())

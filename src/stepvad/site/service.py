@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,14 +23,9 @@ START_S = 180.0
 """Longest time from the start to the first heartbeat: models are loaded."""
 STOP_S = 25.0
 """Longest time from a stop signal to the exit."""
-NOTIFY_S = 1.0
+ALIVE = "READY=1\nWATCHDOG=1"
 RunService = Callable[["Service"], list[str]]
 """Runs until `stop` is set; returns the names of stages that did not stop."""
-
-MANY_FILES = 65536
-"""No process of a site opens more; programs that iterate over all possible files stay fast."""
-FEW_FILES = 4096
-"""With fewer, a site with many cameras and a busy page may run out."""
 
 
 class Service:
@@ -50,7 +44,6 @@ class Service:
         # a signal only sets a flag, which the next heartbeat sees
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
-        raise_file_limit()
         exit_unless_called_again(START_S)
         try:
             left = run(self)
@@ -76,7 +69,7 @@ class Service:
             self.stop.set()
             exit_unless_called_again(STOP_S)
         else:
-            self._systemd.alive()
+            self._systemd.notify(ALIVE)
             exit_unless_called_again(FROZEN_S)
 
     def restart(self) -> None:
@@ -107,18 +100,6 @@ class SystemdNotifier:
         """`address`: NOTIFY_SOCKET of the environment."""
         self._address = re.sub("^@", "\0", address or "")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address else None
-        self._alive_at: float | None = None
-
-    def alive(self) -> None:
-        """Report that the service is alive and, the first time, ready; at most once a second."""
-        now = time.monotonic()
-        if self._alive_at is None:
-            self.notify("READY=1\nWATCHDOG=1")
-        elif now - self._alive_at >= NOTIFY_S:
-            self.notify("WATCHDOG=1")
-        else:
-            return
-        self._alive_at = now
 
     def notify(self, text: str) -> None:
         """Send a message."""
@@ -130,27 +111,6 @@ class SystemdNotifier:
         """Close the socket."""
         if self._socket is not None:
             self._socket.close()
-
-
-def raise_file_limit() -> int:
-    """Raise the soft limit on open files towards the hard one; return the new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
-    # no more than the hard limit, and never less than there is
-    if wanted <= soft or soft == resource.RLIM_INFINITY:
-        wanted = soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError) as error:
-        logger.warning("the limit of open files stays at %d: %s", soft, error)
-        return soft
-    if 0 <= wanted < FEW_FILES:
-        logger.warning(
-            "only %d files and connections may be open at once; raise LimitNOFILE= of the service "
-            "or ulimit -n",
-            wanted,
-        )
-    return wanted
 
 
 @contextmanager

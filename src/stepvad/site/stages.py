@@ -11,8 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -149,16 +149,12 @@ class Supervisor:
         """Start a stage in its own thread."""
         # a daemon: a stage that hangs must not keep the process from exiting
         thread = threading.Thread(target=self._run, args=[stage], name=stage.name, daemon=True)
-        self.watch(stage.name, stage.heartbeat, thread)
-        thread.start()
-
-    def watch(self, name: str, heartbeat: Heartbeat, thread: threading.Thread) -> None:
-        """Check the heartbeat of a thread that something else starts; it begins now."""
         with self._lock:
-            if name in self._running:
-                raise ValueError(f"stage {name}: expected a name that no other has")
-            self._running[name] = _Running(name, heartbeat, thread)
-        heartbeat.beat()
+            if stage.name in self._running:
+                raise ValueError(f"stage {stage.name}: expected a name that no other has")
+            self._running[stage.name] = _Running(stage.name, stage.heartbeat, thread)
+        stage.heartbeat.beat()
+        thread.start()
 
     def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
         """Stop stages together; return the names of those that did not stop in time."""
@@ -231,30 +227,6 @@ def watch_over(
         supervisor.check_stages()
         if beat is not None:
             beat()
-
-
-@contextmanager
-def watchdog(
-    name: str, heartbeat: Heartbeat, end: Callable[[int], object] = os._exit
-) -> Iterator[None]:
-    """Exit the process, with the code `STUCK`, when its one heartbeat is late.
-
-    It has a thread of its own, so it notices an event loop that hangs, too. A pause of the whole
-    process is forgiven, up to `FROZEN_S`. `name`: what hangs, for the log.
-    """
-    supervisor, stopping = Supervisor(end), threading.Event()
-    alive = partial(exit_unless_called_again, FROZEN_S)
-    checks = [supervisor, stopping, alive]
-    thread = threading.Thread(target=watch_over, args=checks, name="watchdog", daemon=True)
-    supervisor.watch(name, heartbeat, threading.current_thread())
-    alive()
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
-        exit_no_more()
 
 
 class Page(Stage, Protocol):

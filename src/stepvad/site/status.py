@@ -159,7 +159,6 @@ class Delays:
     n: int
     p50: float | None
     """None before the first delay."""
-    p95: float | None
     p99: float | None
     counts: tuple[int, ...]
     """How many there were in each step of the histogram of `/metrics`, and above its last."""
@@ -183,10 +182,8 @@ class DelayHistogram:
     def view(self) -> Delays:
         """An immutable copy."""
         ranked = sorted(self.recent)
-        p50, p95, p99 = (
-            ranked[int(share * len(ranked))] if ranked else None for share in (0.5, 0.95, 0.99)
-        )
-        return Delays(sum(self.counts), p50, p95, p99, tuple(self.counts), self.total_s)
+        p50, p99 = (ranked[int(share * len(ranked))] if ranked else None for share in (0.5, 0.99))
+        return Delays(sum(self.counts), p50, p99, tuple(self.counts), self.total_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

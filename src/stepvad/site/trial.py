@@ -162,6 +162,9 @@ def show_camera(site: ChildPipe, camera: CameraSettings, pose: PoseSettings) -> 
                 threads=pose.threads or 1,
             )
             found = _looked_at(_frames(camera, answer), estimator, camera, pose)
+        elif camera.kind == "nats":
+            answer(_Answer(problem="its device publishes poses, which only a running site reads"))
+            return
         else:
             scene = open_scene(camera)
             bones = strokes(scene.clip.skeleton)

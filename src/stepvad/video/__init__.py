@@ -16,25 +16,22 @@ if TYPE_CHECKING:
         open_detector,
         open_estimator,
     )
-    from stepvad.video.extract import Parts, extract_clip, extract_file, track_people
+    from stepvad.video.extract import Parts, extract_clip, extract_file
     from stepvad.video.source import Image, open_footage
 
-_HOME = {
-    "BoxDetector": "video.estimators",
-    "Boxes": "people",
-    "Image": "video.source",
-    "JointEstimator": "video.estimators",
-    "Parts": "video.extract",
-    "People": "people",
-    "PoseEstimator": "video.estimators",
-    "TopDown": "video.estimators",
-    "Tracker": "tracker",
-    "extract_clip": "video.extract",
-    "extract_file": "video.extract",
-    "open_detector": "video.estimators",
-    "open_estimator": "video.estimators",
-    "open_footage": "video.source",
-    "track_people": "video.extract",
+_NAMES = {
+    "people": ("Boxes", "People"),
+    "tracker": ("Tracker",),
+    "video.estimators": (
+        "BoxDetector",
+        "JointEstimator",
+        "PoseEstimator",
+        "TopDown",
+        "open_detector",
+        "open_estimator",
+    ),
+    "video.extract": ("Parts", "extract_clip", "extract_file"),
+    "video.source": ("Image", "open_footage"),
 }
 
 __all__ = [
@@ -52,7 +49,6 @@ __all__ = [
     "open_detector",
     "open_estimator",
     "open_footage",
-    "track_people",
 ]
 
 
@@ -60,8 +56,9 @@ if not TYPE_CHECKING:  # type checkers see only the imports above
 
     def __getattr__(name: str) -> object:
         """Load a public name on first use: settings and commands import this package too."""
-        if name not in _HOME:
+        home = next((module for module, names in _NAMES.items() if name in names), None)
+        if home is None:
             raise AttributeError(f"module 'stepvad.video' has no attribute {name!r}")
-        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
+        value = getattr(import_module(f"stepvad.{home}"), name)
         globals()[name] = value
         return value

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import stat
-import sys
 import threading
 import time
 from collections import deque
@@ -77,10 +76,6 @@ _REASONS[errno.EPERM] = _REASONS[errno.EACCES]
 _NO_CAMERA = "another device of the camera may have the picture: v4l2-ctl --list-devices"
 
 
-def _ignore(*_: object) -> None:
-    """Do nothing."""
-
-
 class Camera:
     """The frames of a network camera or an attached one; reconnects whenever the stream is lost.
 
@@ -95,8 +90,8 @@ class Camera:
         name: str,
         url: Url | Device | str,
         *,
-        on_state: Callable[[StateChange], None] = _ignore,
-        on_attempt: Callable[[], None] = _ignore,
+        on_state: Callable[[StateChange], None] = lambda change: None,
+        on_attempt: Callable[[], None] = lambda: None,
         stall_s: float = STALL_S,
         buffer: int = BUFFER,
     ) -> None:
@@ -107,8 +102,6 @@ class Camera:
         self._stall_s = stall_s
         self._counts = CameraCounts()
         self._state: LinkState | None = None
-        self._was_online = False
-        self._offline_since: float | None = None
         self._epoch = -1
         self._in_vain = 0
         self._skipped_before = 0
@@ -129,9 +122,8 @@ class Camera:
 
     @property
     def counts(self) -> CameraCounts:
-        """The counters so far, including the current time offline."""
-        with self._changed:
-            return replace(self._counts, offline_s=self._counts.offline_s + self._offline_s())
+        """The counters so far."""
+        return replace(self._counts)
 
     def stop(self) -> None:
         """Stop iterating now; the connection closes as soon as its pending read returns."""
@@ -140,15 +132,6 @@ class Camera:
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[Frame]:
-        self._start()
-        try:
-            while (frame := self._next()) is not None:
-                yield frame
-        finally:
-            self.stop()
-
-    def _start(self) -> None:
-        """Start the decoding thread; a second call raises."""
         if self._thread is not None:
             raise DataError(
                 f"camera {self.name}: expected one iteration, got a second",
@@ -156,17 +139,20 @@ class Camera:
             )
         if isinstance(self.url, Url):
             warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
-        self._offline_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"camera-{self.name}", daemon=True)
         self._thread.start()
-
-    def _next(self) -> Frame | None:
-        """Wait for the oldest buffered frame; None once stopped."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._frames or self._stopped.is_set())
-            if self._failure is not None:
-                raise self._failure
-            return None if self._stopped.is_set() else self._frames.popleft()
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._frames or self._stopped.is_set())
+                    if self._failure is not None:
+                        raise self._failure
+                    if self._stopped.is_set():
+                        return
+                    frame = self._frames.popleft()
+                yield frame
+        finally:
+            self.stop()
 
     def _run(self) -> None:
         """Reconnect until stopped."""
@@ -176,9 +162,6 @@ class Camera:
         except Exception as error:  # a failing callback stops the iteration, not only this thread
             self._failure = error
         finally:
-            with self._changed:
-                self._counts.offline_s += self._offline_s()
-                self._offline_since = None
             self.stop()
 
     def _connect_until_stopped(self, log: _CapturedLog) -> None:
@@ -213,9 +196,7 @@ class Camera:
         except (ConfigError, DataError) as error:
             return self.url.redact(str(error))
         except decoding_errors() as error:
-            timed_out = isinstance(error, TimeoutError | pyav().error.ExitError)
-            self._counts.stalls += timed_out and self._state == "online"
-            if timed_out:
+            if isinstance(error, TimeoutError | pyav().error.ExitError):
                 return f"no answer for {self._limit_s():g} s"
             words = self.url.redact(getattr(error, "strerror", None) or str(error))
             is_refused = getattr(error, "errno", 0) in (errno.EIO, errno.EINVAL)
@@ -260,7 +241,6 @@ class Camera:
             if self._stopped.is_set():
                 return "stopped"
             if silent_s >= self._limit_s():
-                self._counts.stalls += 1
                 return f"no frame for {self._limit_s():g} s"
         return "the stream ended"
 
@@ -282,57 +262,39 @@ class Camera:
             if state == "offline":
                 logger.debug("camera %s: still offline: %s", self.name, reason)
             return
-        with self._changed:
-            # time spent offline ends or begins, and coming back counts as a reconnect
-            online = state == "online"
-            self._counts.offline_s += self._offline_s()
-            self._offline_since = None if online else time.monotonic()
-            self._counts.reconnects += online and self._was_online
-            self._was_online |= online
-            self._state = state
+        self._state = state
         level = logging.INFO if state == "online" else logging.WARNING
         logger.log(level, "camera %s: %s: %s", self.name, state, reason)
-        self._on_state(StateChange(self.name, state, time.time(), reason))
-
-    def _offline_s(self) -> float:
-        """Seconds the camera has been offline; 0 while it is online."""
-        return 0.0 if self._offline_since is None else time.monotonic() - self._offline_since
+        self._on_state(StateChange(state, reason))
 
 
 @dataclass(slots=True)
 class CameraCounts(DecodeStats):
-    """Counters of a camera's stream.
-
-    `dropped` frames were decoded but pushed out of the buffer before they were read.
-    """
+    """Counters of a camera's stream."""
 
     dropped: int = 0
-    reconnects: int = 0
-    stalls: int = 0
-    offline_s: float = 0.0
+    """Frames that were decoded but pushed out of the buffer before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A camera that went online or offline, when, and why."""
+    """A camera that went online or offline, and why."""
 
-    camera: str
     state: LinkState
-    wall: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An attached camera, by FFmpeg's names: the input format and its file.
+    """An attached camera, by its file and FFmpeg's name of the input format.
 
     `size` (`1280x720`) and `rate` ask the camera for a mode; it may choose one nearby.
     """
 
-    format: str
     file: str
     size: str | None = None
     rate: str | None = None
+    format: str = "v4l2"
 
     def __str__(self) -> str:
         return self.file
@@ -379,11 +341,8 @@ class Device:
         return DataError(f"{self}: expected a camera, got {got or error}", hint=hint)
 
 
-def device_of(address: str, platform: str = sys.platform) -> Device:
-    """The camera of an address such as `/dev/video0?size=1280x720&rate=15`.
-
-    Without a path it is `usb:` and a number, on Windows `usb:` and the camera's name.
-    """
+def device_of(address: str) -> Device:
+    """The camera of an address such as `/dev/video0?size=1280x720&rate=15`, or `usb:0`."""
     match = _ADDRESS.fullmatch(address)
     options = {} if match is None else _device_options(address, match["options"] or "")
     file = "" if match is None else match["file"].removeprefix("usb:")
@@ -391,14 +350,8 @@ def device_of(address: str, platform: str = sys.platform) -> Device:
         raise DataError(
             f"{address}: expected a camera after usb:, got none", hint="write usb:0 or /dev/video0"
         )
-    size, rate = options.get("size"), options.get("rate")
-    match platform:
-        case "darwin":
-            # Without a rate FFmpeg asks for 29.97, which most cameras of a Mac refuse.
-            return Device("avfoundation", file, size, rate or "30")
-        case "win32":
-            return Device("dshow", f"video={file}", size, rate)
-    return Device("v4l2", f"/dev/video{file}" if file.isdecimal() else file, size, rate)
+    path = f"/dev/video{file}" if file.isdecimal() else file
+    return Device(path, options.get("size"), options.get("rate"))
 
 
 def is_device(address: str) -> bool:

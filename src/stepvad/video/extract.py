@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,6 @@ from stepvad.files import (
     read_bounded,
     remove_leftovers,
     replacing,
-    temporary_directory,
 )
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip, tracks_of
@@ -112,7 +112,7 @@ def extract_clip(
     path: Path | str, estimator: PoseEstimator, *, picture_rate: float = PICTURE_RATE
 ) -> Clip:
     """Tracked poses of a video or a folder of pictures, in one go: `extract_file` resumes."""
-    with temporary_directory() as directory, Parts(directory, {}) as parts:
+    with TemporaryDirectory() as directory, Parts(Path(directory), {}) as parts:
         found = extract_file(open_footage(path, picture_rate=picture_rate), estimator, parts)
     if found is None:
         raise RuntimeError("an extraction without a stop signal was stopped")
@@ -150,18 +150,6 @@ def track(
         empty_frames=len(times) - len({row[1] for row in rows}),
     )
     return Extraction(clip, summary)
-
-
-def track_people(
-    frames: Iterable[People], name: str, *, fps: float, min_confidence: float = MIN_CONFIDENCE
-) -> Clip:
-    """Track the people of consecutive frames, found by any estimator; one `People` per frame."""
-    seen = [
-        FoundPeople(number, number / fps, (0, 0), people) for number, people in enumerate(frames)
-    ]
-    if not seen:
-        raise DataError(f"{name}: expected frames, got none", hint="give one People per frame")
-    return track(seen, name, fps=fps, min_confidence=min_confidence).clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +195,7 @@ class Parts:
 
     Parts are written atomically. Parts of a different origin are rejected: half a video from one
     network and half from another would look like a change in how people move. So are parts of a
-    newer layout, and parts that cannot be read now.
+    newer layout, and parts that cannot be read.
     """
 
     def __init__(self, directory: Path, origin: PartOrigin) -> None:
@@ -216,7 +204,9 @@ class Parts:
         with _readable(directory):
             self._open(origin)
             found = (f for f in directory.iterdir() if re.fullmatch(r"\d{6,}\.npz", f.name))
-            self._files, self.latest = _whole(sorted(found, key=lambda file: int(file.stem)))
+            self._files = sorted(found, key=lambda file: int(file.stem))
+        last = [*_frames(self._files[-1])][-1:] if self._files else []
+        self.latest = last[0] if last else None
 
     def __enter__(self) -> Parts:
         return self
@@ -228,7 +218,7 @@ class Parts:
         """Iterate over all frames in order."""
         self.flush()
         for file in self._files:
-            yield from _decoded(_content(file))
+            yield from _frames(file)
 
     def append(self, seen: FoundPeople) -> None:
         """Add a frame; a full part is flushed."""
@@ -363,24 +353,6 @@ def _fps(times: NDArray[np.float64]) -> float | None:
     return round(1 / float(np.median(each_s)), 3) if len(each_s) else None
 
 
-def _whole(files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
-    """Intact parts from the first on, and their last frame; deletes those after a gap.
-
-    The video is still there, so their frames are extracted again, in order.
-    """
-    # parts are numbered without gaps; after the first that is missing or damaged, all go
-    kept, latest = list[Path](), None
-    for number, file in enumerate(files):
-        last = _last_frame(file) if int(file.stem) == number else None
-        if last is None:
-            break
-        kept.append(file)
-        latest = last
-    for file in files[len(kept) :]:
-        file.unlink()
-    return kept, latest
-
-
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
     # a row for each frame, (frames,), and one for each person, (people, …), frame after frame
     people = [seen.people for seen in frames]
@@ -409,18 +381,17 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _content(file: Path) -> bytes:
+def _frames(file: Path) -> Iterator[FoundPeople]:
+    """The frames of a part."""
     with _readable(file):
-        return read_bounded(file, most=MAX_BYTES)
-
-
-def _last_frame(file: Path) -> FoundPeople | None:
-    """The last frame of a part, None if it is damaged; raise `OSError` if it cannot be read."""
+        content = read_bounded(file, most=MAX_BYTES)
     try:
-        *_, last = _decoded(read_bounded(file, most=MAX_BYTES))
-    except DAMAGED:
-        return None
-    return last
+        yield from _decoded(content)
+    except DAMAGED as error:
+        raise DataError(
+            f"{file}: expected a part of an extraction, got: {error}",
+            hint="remove this part and those after it; their frames are looked at again",
+        ) from error
 
 
 def _decoded(content: bytes) -> Iterator[FoundPeople]:

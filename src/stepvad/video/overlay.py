@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,7 +130,9 @@ class Overlay:
         picture = self.empty_picture() if onto is None else onto
         stage = picture[: self._size[1], : self._size[0]]
         stage[:] = 0 if image is None else image
-        people = sorted(self.cast.people(frame), key=_by_score)
+        people = sorted(
+            self.cast.people(frame), key=lambda one: np.nan_to_num(one.score, nan=-np.inf)
+        )
         for person in people:
             self._draw_figure(stage, person)
         # numbers of the highest scores first: they have the best places
@@ -323,12 +325,6 @@ def check_video(clip: Clip, video: Footage, size: PixelSize) -> None:
         )
 
 
-def video_size(video: Footage) -> PixelSize:
-    """Width and height of a video, from its first frame."""
-    height, width = next(iter(video)).image.shape[:2]
-    return width, height
-
-
 def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int]:
     """The frames of the `n` highest scores that are at least `apart` frames from each other.
 
@@ -348,7 +344,8 @@ def frame_size(clip: Clip, video: Footage | None = None) -> PixelSize:
     """The size of a frame: the video's, or what the poses need."""
     if video is None:
         return canvas_size(clip)
-    size = video_size(video)
+    height, width = next(iter(video)).image.shape[:2]
+    size = width, height
     check_video(clip, video, size)
     if video.n_frames is not None and video.n_frames > clip.n_frames:
         last = clip.n_frames - 1
@@ -379,7 +376,8 @@ def recording(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callabl
 
         def record(image: Image) -> None:
             nonlocal taken
-            frame = _frame(av, image)
+            whole = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame = whole.reformat(format="yuv420p", dst_colorspace="ITU709")
             frame.pts, frame.time_base = taken, 1 / rate
             container.mux(stream.encode(frame))
             taken += 1
@@ -457,14 +455,3 @@ def _meet(a: PixelBox, b: PixelBox) -> bool:
 
 def _scored(person: OverlayPerson) -> bool:
     return not np.isnan(person.score)
-
-
-def _by_score(person: OverlayPerson) -> float:
-    """Sort key that draws the highest scores last, in front."""
-    return person.score if _scored(person) else -np.inf
-
-
-def _frame(av: Any, image: Image) -> Any:
-    """Convert an image to a video frame in BT.709 colour."""
-    whole = av.VideoFrame.from_ndarray(image, format="rgb24")
-    return whole.reformat(format="yuv420p", dst_colorspace="ITU709")

@@ -68,8 +68,14 @@ def open_footage(
 
 def footage_digest(path: Path) -> str:
     """Fingerprint of a video: hash of its size and both ends, without reading the whole file."""
-    if path.is_dir():
-        return folder_digest(path)
+    if path.is_dir():  # the names and sizes of its pictures, and both ends
+        files = picture_files(path)
+        sha = hashlib.sha256()
+        for picture in files:
+            sha.update(f"{picture.name}\0{picture.stat().st_size}\0".encode())
+        for picture in (files[0], files[-1]):
+            sha.update(_content(picture))
+        return sha.hexdigest()
     check_file(path)
     size = path.stat().st_size
     sha = hashlib.sha256(str(size).encode())
@@ -333,17 +339,6 @@ def picture_files(folder: Path) -> list[Path]:
             hint=FOLDER_HINT,
         )
     return sorted(files, key=_numbers)
-
-
-def folder_digest(folder: Path) -> str:
-    """Fingerprint of a folder: hash of its pictures' names and sizes, and of both ends."""
-    files = picture_files(folder)
-    sha = hashlib.sha256()
-    for file in files:
-        sha.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-    for file in (files[0], files[-1]):
-        sha.update(_content(file))
-    return sha.hexdigest()
 
 
 def check_file(path: Path) -> None:

@@ -30,7 +30,7 @@ from stepvad.site.stages import FailureLog, Health, Page, Repeats, Supervisor
 from stepvad.site.store.database import SlowQueryError, StoreError
 from stepvad.web import metrics, site_routes
 from stepvad.web.guard import AuditTrail, Guard, Rules
-from stepvad.web.identity import Identities, SignOn
+from stepvad.web.identity import EndedSessions, Identities, SignOn
 from stepvad.web.live import Live
 from stepvad.web.login import LogIn, add_links, add_login, add_own_password
 from stepvad.web.routes import PageContext, add_routes
@@ -63,14 +63,14 @@ def create_app(
     token: str,
     *,
     health: Callable[[], Health] = Health,
-    session_file: Path | None = None,
     accounts: Accounts | None = None,
+    ended: EndedSessions | None = None,
 ) -> FastAPI:
     """Create the app; `web/guard.py` says which role each route needs. The token has all of them.
 
     `health` reports whether the process behind the page hangs; by default it has no stages.
-    Sessions survive a restart if `session_file` is set. Without `accounts` the token is the only
-    way to log in.
+    Without `accounts` the token is the only way to log in. Several processes that serve one page
+    share the token and the log-outs in `ended`, by default with the accounts.
     """
     number, settings = version("stepvad"), site.settings
     app = FastAPI(
@@ -97,7 +97,7 @@ def create_app(
     _add_pages(app, pages)
     add_operations(app, site, number, health, errors)
     add_user_routes(app, accounts)
-    identities = Identities(settings.web, token, accounts, session_file)
+    identities = Identities(settings.web, token, accounts, ended)
     live = Live(site.status, site.store)
 
     @app.websocket("/ws/live")
@@ -242,10 +242,6 @@ def _name(request: Request | WebSocket) -> str:
     return f"{request.scope.get('method', 'WEBSOCKET')} {path}"
 
 
-SESSIONS = "sessions"
-"""Name of the session file in the data directory."""
-
-
 def serve_page(
     parts: PageParts, token: str, supervisor: Supervisor, *, editor: SettingsEditor | None = None
 ) -> Page:
@@ -258,7 +254,6 @@ def serve_page(
         site,
         token,
         health=supervisor.health,
-        session_file=settings.data / SESSIONS,
         accounts=accounts,
     )
     # it listens before the site starts its cameras: a taken port is found at once

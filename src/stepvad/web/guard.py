@@ -10,8 +10,10 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -26,7 +28,7 @@ from stepvad.web.identity import STATE, Background, Identities, Identity, addres
 logger = logging.getLogger(__name__)
 MAX_BODY = 64 * 1024
 """Maximum size of a request body in bytes."""
-LONGEST_LENGTH = 19
+MOST_DIGITS = 19
 """Maximum digits of a Content-Length header."""
 PAGES = frozenset({"/", "/settings", "/users", "/password", "/notifications"})
 """Pages that lead a browser to the login form."""
@@ -57,17 +59,12 @@ MOST_EACH, MOST_AT_ONCE = 2, 4
 """Maximum number of requests in progress, of one user and in all."""
 WAIT_S = 10.0
 """How long a request waits for its turn."""
-REST = 4.0
-"""Seconds that a user's requests rest for each second of work, after the first few seconds."""
-BURST_S, MOST_WORK_S = 2.0, 3.0
-"""Seconds of work without rest; what counts of one request, which may have waited for a disk."""
 BUSY = "You ask for more than this site can answer beside its cameras. Wait a little.\n"
 OPERATIONS = frozenset({"/readyz", "/metrics"})
 
 LOOK_S = 600.0
 """A look that is repeated before this time has passed is the same look."""
 MOST_LOOKS = 4096
-MOST_USERS = 4096
 
 
 class Guard:
@@ -96,7 +93,7 @@ class Guard:
         self.names = frozenset(name.lower().rstrip(".") for name in names if name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reject the request, or pass it on with its whole body."""
+        """Reject the request, or pass it on."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -116,10 +113,8 @@ class Guard:
                 await receive()
                 await send({"type": "websocket.close", "code": 1008})
             return
-        # the route gets the whole body at once, and its answer the security headers
         protected, statuses = _with_headers(send)
-        if refusal is None:
-            refusal, receive = await _whole_body(Headers(scope=scope), receive)
+        refusal = refusal or _refuse_body(Headers(scope=scope))
         turn = None
         if refusal is None and rule.needs in ("look", "judge"):
             turn = await self.turns.take(_worker(scope))
@@ -207,64 +202,27 @@ class Guard:
 
 
 class Turns:
-    """Gives turns to requests: few are in progress at once, and who works much rests longer.
+    """Gives turns to requests: few are in progress at once, of one user and in all.
 
-    The page shares a process with the cameras: whoever asks without pause must not slow them.
-    For use in one event loop.
+    The page shares a process with the cameras. For use in one event loop.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._all = clock, asyncio.Semaphore(MOST_AT_ONCE)
-        self._rests: OrderedDict[str, float] = OrderedDict()
-        """Until when each user rests; before now by what may be worked without rest."""
-        self._site_rests = -math.inf
-        self._slots: dict[str, asyncio.Semaphore] = {}
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MOST_AT_ONCE)
+        self._own = WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def take(self, user: str) -> Callable[[], None] | None:
         """Wait for a turn; what ends it, or None if it does not come soon."""
-        slots = self._slots.setdefault(user, asyncio.Semaphore(MOST_EACH))
-        taken = []
-        try:
-            async with asyncio.timeout(WAIT_S):
-                await slots.acquire()
-                taken.append(slots)
-                # the rest of one user is nobody else's
-                await asyncio.sleep(max(self._rests.get(user, 0.0) - self._clock(), 0))
-                await self._all.acquire()
-                taken.append(self._all)
-        except BaseException as error:
-            for one in taken:
-                one.release()
-            if isinstance(error, TimeoutError):
+        own = self._own.setdefault(user, asyncio.Semaphore(MOST_EACH))
+        with ExitStack() as taken:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    for one in (own, self._all):
+                        await one.acquire()
+                        taken.callback(one.release)
+            except TimeoutError:
                 return None
-            raise
-        began = self._clock()
-
-        def end() -> None:
-            while taken:
-                taken.pop().release()
-                if not taken:
-                    self._rest(user, self._clock() - began)
-
-        return end
-
-    def _rest(self, user: str, worked_s: float) -> None:
-        """Let a user rest for what was worked."""
-        now = self._clock()
-        worked_s, idle = min(worked_s, MOST_WORK_S), now - REST * BURST_S
-        until = max(self._rests.pop(user, idle), idle) + REST * worked_s
-        self._site_rests = max(self._site_rests, idle) + REST * worked_s
-        # several who keep the site busy are allowed less together than one alone; a short request
-        # of somebody else is not counted so
-        if self._site_rests > now and until > idle + REST * BURST_S / 5:
-            others = sum(until > idle for until in self._rests.values())
-            until += REST * worked_s * ((1 + others) ** 2 - 1)
-        self._rests[user] = until
-        # forget the user who has asked for nothing for the longest time
-        if len(self._rests) > MOST_USERS:
-            forgotten, _ = self._rests.popitem(last=False)
-            if not self._slots[forgotten].locked():
-                del self._slots[forgotten]
+            return taken.pop_all().close
 
 
 class Rules:
@@ -361,6 +319,7 @@ RULES: dict[RouteKey, Rule] = {
     ("GET", "/api/cameras/{name}"): Rule("look"),
     ("GET", "/api/cameras/{name}/moment"): Rule("look", "looked at a moment of", is_look=True),
     ("GET", "/api/timelines"): Rule("look"),
+    ("GET", "/api/sites"): Rule("look"),
     ("GET", "/api/stored"): Rule("look"),
     ("GET", "/api/sinks"): Rule("look"),
     ("GET", "/api/undelivered"): Rule("look"),
@@ -463,44 +422,14 @@ def _host_name(host: str) -> str | None:
         return None
 
 
-async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """Read the whole body; return a rejection, or a `receive` that replays the body.
-
-    The server closes a connection whose request does not arrive before the deadline.
-    """
-    too_long = PlainTextResponse(
-        f"expected at most {MAX_BODY} bytes\n", 413, {"Connection": "close"}
-    )
-    # a declared length is refused at once, an undeclared one when it exceeds the limit
-    length = headers.get("content-length", "0")
-    if not length.isdecimal():
-        return PlainTextResponse("expected a length in digits\n", 400), receive
-    if len(length) > LONGEST_LENGTH or int(length) > MAX_BODY:
-        return too_long, receive
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return PlainTextResponse("gone\n", 400), receive
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            return too_long, receive
-        if not message.get("more_body", False):
-            return None, _once(bytes(body), receive)
-
-
-def _once(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns the body first, then the following messages."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
+def _refuse_body(headers: Headers) -> Response | None:
+    """The rejection of a body that is too long, or whose length is not stated."""
+    length, close = headers.get("content-length", "0"), {"Connection": "close"}
+    if "transfer-encoding" in headers:
+        return PlainTextResponse("expected a Content-Length\n", 411, close)
+    if not length.isdecimal() or len(length) > MOST_DIGITS or int(length) > MAX_BODY:
+        return PlainTextResponse(f"expected at most {MAX_BODY} bytes\n", 413, close)
+    return None
 
 
 def _with_headers(send: Send) -> tuple[Send, list[int]]:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import ipaddress
-import json
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stepvad.codec import NewerVersionError
+from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, StepvadError
-from stepvad.files import read_state, write_state
 from stepvad.site.accounts import TOKEN_USER, Accounts, User, is_name
 from stepvad.site.settings.page import Web
 from stepvad.site.stages import Repeats
@@ -44,15 +39,10 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 30.0, 3600.0
 FORGET_S = 6 * 3600.0
 """Wrong ones are forgotten when none has followed for this time."""
 MOST_GUESSERS = 2000
-GUESSES = "guesses"
-"""Their fact in the accounts."""
 SHORTEST_TOKEN = 16
 
 SESSION_S = 30 * 86400.0
 """How long a browser stays logged in."""
-MOST_EACH, MOST_SESSIONS = 20, 1000
-"""Maximum number of sessions, of one user and in all; a new one ends the oldest."""
-MAX_FILE = 512 * 1024
 
 STATE = "proxy_user"
 """Where the guard finds the user's name in a request's state; no header can write there."""
@@ -72,13 +62,14 @@ class Identities:
     """Finds out who sends a request; accounts are asked every time, so changes count at once."""
 
     def __init__(
-        self, web: Web, token: str, accounts: Accounts, session_file: Path | None = None
+        self, web: Web, token: str, accounts: Accounts, ended: EndedSessions | None = None
     ) -> None:
+        """Log-outs are stored in `ended`, by default with the accounts."""
         known = Token(token)
         self.accounts, self.cookie, self._web = accounts, known.cookie_name, web
         self.background, self._token, self._lines = Background("accounts"), known, Repeats()
-        self.guesses = Guesses(accounts, self.background, known.key)
-        self.sessions = Sessions(token, session_file)
+        self.guesses = Guesses()
+        self.sessions = Sessions(token, ended or accounts)
 
     def is_token(self, given: str, scope: Scope) -> bool:
         """Whether this is the token; nobody guesses its 192 bits, so no wrong one delays it."""
@@ -118,10 +109,7 @@ class Identities:
             return TOKEN_USER
         # another password changes the stamp, and ends the sessions begun with the old one
         account = self.accounts.find(owner.name)
-        if account is None or account.stamp != owner.stamp:
-            self.sessions.end(id)
-            return None
-        return account.user
+        return account.user if account is not None and account.stamp == owner.stamp else None
 
     async def find_proxy_user(self, name: str) -> User | None:
         """The user whom the proxy names: an account here decides, then the usual role."""
@@ -190,13 +178,12 @@ class SignOn:
         peer = str((scope.get("client") or ("",))[0])
         if not self._is_trusted(peer):
             words = "a stranger sends the header of the proxy's users: %s"
-            self._lines.log(logger.warning, (words, peer), words, peer)
-            return None
-        if len(given) != 1 or not is_name(given[0]):
+        elif len(given) != 1 or not is_name(given[0]):
             words = "the proxy sends no single valid user name: %s"
-            self._lines.log(logger.warning, (words, peer), words, peer)
-            return None
-        return given[0]
+        else:
+            return given[0]
+        self._lines.log(logger.warning, (words, peer), words, peer)
+        return None
 
     def _is_trusted(self, peer: str) -> bool:
         try:
@@ -224,7 +211,6 @@ class Token:
                 hint="remove the setting to have one generated",
             )
         self._token = token.encode()
-        self.key = hmac.digest(self._token, b"stepvad guesses", "sha256")
         # browsers send a host's cookies to all its ports, so each site needs its own cookie name
         name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
         self.cookie_name = f"stepvad-{name[:8]}"
@@ -247,25 +233,13 @@ class Guesses:
 
     Only the guesser waits: who has the right password is let in from any other address, and others
     from the same one until it has tried many accounts. While one waits, what is right is refused,
-    too, or guessing could go on. Counts survive a restart, unless the disk cannot be written. For
-    use in one event loop.
+    too, or guessing could go on. For use in one event loop.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        background: Background,
-        key: bytes,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """`key` hides what is typed as a name: it may be a password."""
-        self._accounts, self._background, self._key, self._wall = accounts, background, key, wall
-        self._lines = Repeats()
-        self._wrong: dict[str, tuple[int, float]] = {}
-        """Number and time of the last by key; the latest is last."""
-        with suppress(StepvadError, ValueError, TypeError):
-            known = json.loads(accounts.fact(GUESSES) or "{}").items()
-            self._wrong = {key: (int(n), float(at)) for key, (n, at) in known}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lines = clock, Repeats()
+        self._wrong: dict[tuple[str, ...], tuple[int, float]] = {}
+        """Number and time of the last by address and name; the latest is last."""
 
     async def check(
         self, name: str, address: str, is_right: Coroutine[None, None, bool]
@@ -276,7 +250,7 @@ class Guesses:
         the limit.
         """
         client = _client(address)
-        counted = {self._hash(client, name.lower()): FREE, self._hash(client): FREE_ADDRESS}
+        counted = {(client, name.lower()): FREE, (client,): FREE_ADDRESS}
         wait_s = max(self._wait_s(key, free) for key, free in counted.items())
         if wait_s > 0:
             is_right.close()
@@ -287,130 +261,110 @@ class Guesses:
             self._count(key, 1)
         if not await is_right:
             self._lines.log(logger.warning, client, "a wrong password from %s", client)
-            await self._save()
             return Attempt(False)
         # a right one forgives those of its account; the address may have guessed others
         account, whole = counted
-        had_wrong = self._wrong.pop(account, (1, 0.0))[0] > 1
+        self._wrong.pop(account, None)
         self._count(whole, -1)
-        if had_wrong:
-            await self._save()
         return Attempt(True)
 
-    def _hash(self, *parts: str) -> str:
-        text = "\0".join(parts).encode(errors="replace")
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:24]
-
-    def _wait_s(self, key: str, free: int) -> float:
+    def _wait_s(self, key: tuple[str, ...], free: int) -> float:
         n, at = self._wrong.get(key, (0, 0.0))
-        age_s = self._wall() - at
-        if n < free or not 0 <= age_s < FORGET_S:  # a clock that was set back locks nobody out
+        age_s = self._clock() - at
+        if n < free or age_s >= FORGET_S:
             return 0.0
         return max(min(FIRST_WAIT_S * 2.0 ** min(n - free, 10), LONGEST_WAIT_S) - age_s, 0.0)
 
-    def _count(self, key: str, n: int) -> None:
-        now = self._wall()
+    def _count(self, key: tuple[str, ...], n: int) -> None:
+        now = self._clock()
         before, at = self._wrong.pop(key, (0, now))
-        self._wrong[key] = (before if 0 <= now - at < FORGET_S else 0) + n, now
+        self._wrong[key] = (before if now - at < FORGET_S else 0) + n, now
         if len(self._wrong) > MOST_GUESSERS:
             del self._wrong[next(iter(self._wrong))]
 
-    async def _save(self) -> None:
-        try:
-            await self._background.run(self._accounts.set_fact, GUESSES, json.dumps(self._wrong))
-        except StepvadError as error:
-            self._lines.log(logger.warning, GUESSES, "wrong passwords are in memory: %s", error)
 
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One session, as it is stored."""
+class Session(NamedTuple):
+    """What the cookie of a session says."""
 
     user: str
     stamp: str
     ends: float
+    id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsFile:
-    """Sessions by hash, for the next run."""
+class EndedSessions(Protocol):
+    """Log-outs, known to every process that serves the page."""
 
-    sessions: dict[str, Session]
-    version: Literal[1] = 1
+    def end_session(self, id: str, until: float) -> None:
+        """Note that a session has ended, until it would have ended by itself."""
+
+    def has_ended(self, id: str) -> bool:
+        """Whether a session was ended."""
 
 
 class Sessions:
-    """Sessions by the hash of a random id that only the browser knows; thread-safe.
+    """Sessions as signed cookies, which every process that has the token can verify; thread-safe.
 
-    Hashes are keyed with the token, so changing the token invalidates all sessions. With a file
-    they survive a restart; one that cannot be read at the start is left as it is.
+    The key is made from the token: another token ends all sessions. Only log-outs are stored. While
+    the store of log-outs fails, those count that this process knows.
     """
 
     def __init__(
         self,
         token: str,
-        file: Path | None = None,
+        ended: EndedSessions,
         *,
         longest_s: float = SESSION_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._key = hmac.digest(token.encode(), b"stepvad session", "sha256")
-        self._file, self._clock = file, clock
-        self.longest_s = longest_s
-        self._lock = threading.Lock()
-        self._sessions = self._load()
+        self._ended, self._clock, self.longest_s = ended, clock, longest_s
+        self._known: set[str] = set()
+        self._lines = Repeats()
 
     def start(self, owner: Owner = TOKEN_OWNER) -> str:
-        """Start a session; return the id for the browser."""
-        id, now = secrets.token_urlsafe(32), self._clock()
-        with self._lock:
-            # drop what has ended, then the user's oldest, then the oldest if there are too many
-            kept = {hash: one for hash, one in self._sessions.items() if now < one.ends}
-            own = [hash for hash, one in kept.items() if one.user == owner.name]
-            for hash in own[: max(len(own) + 1 - MOST_EACH, 0)]:
-                del kept[hash]
-            kept[self._hash(id)] = Session(*owner, round(now + self.longest_s))
-            self._save(dict([*kept.items()][-MOST_SESSIONS:]))
-        return id
+        """Start a session; return the cookie for the browser."""
+        ends = round(self._clock() + self.longest_s)
+        session = Session(*owner, ends, secrets.token_urlsafe(16))
+        body = base64.urlsafe_b64encode(encode(session)).decode()
+        return f"{body}.{self._signature(body).decode()}"
 
-    def owner(self, id: str) -> Owner | None:
+    def owner(self, cookie: str) -> Owner | None:
         """Whose session it is; None if it is none or has ended."""
-        session = self._sessions.get(self._hash(id))  # without waiting for a slow disk
-        is_active = session is not None and self._clock() < session.ends
-        return Owner(session.user, session.stamp) if session and is_active else None
-
-    def end(self, id: str) -> None:
-        """End a session; its id is no longer valid."""
-        ended = self._hash(id)
-        with self._lock:
-            if ended in self._sessions:
-                self._save({hash: one for hash, one in self._sessions.items() if hash != ended})
-
-    def _hash(self, id: str) -> str:
-        return hmac.new(self._key, id.encode(errors="replace"), hashlib.sha256).hexdigest()
-
-    def _load(self) -> dict[str, Session]:
-        """The sessions of the last run."""
-        if self._file is None:
-            return {}
-        lost = "all browsers must log in again"
+        session = self._verified(cookie)
+        if session is None or session.id in self._known:
+            return None
         try:
-            found = read_state(self._file, SessionsFile, "sessions", most=MAX_FILE, lost=lost)
-        except (NewerVersionError, OSError) as error:
-            logger.warning("sessions will not survive a restart: %s", error)
-            self._file = None
-            return {}
-        return found.sessions if found else {}
-
-    def _save(self, sessions: dict[str, Session]) -> None:
-        """Save the sessions for the next run; if the disk is full, they stay valid in this run."""
-        self._sessions = sessions
-        if self._file is None:
-            return
-        try:
-            write_state(self._file, SessionsFile(sessions))
+            if self._ended.has_ended(session.id):
+                return None
         except StepvadError as error:
-            logger.warning("sessions will not survive a restart: %s", error)
+            self._lines.log(logger.warning, "read", "log-outs cannot be read: %s", error)
+        return Owner(session.user, session.stamp)
+
+    def end(self, cookie: str) -> None:
+        """End a session; its cookie is no longer valid."""
+        session = self._verified(cookie)
+        if session is None:
+            return
+        self._known.add(session.id)
+        try:
+            self._ended.end_session(session.id, session.ends)
+        except StepvadError as error:
+            self._lines.log(
+                logger.warning, "write", "a log-out will not survive a restart: %s", error
+            )
+
+    def _verified(self, cookie: str) -> Session | None:
+        """What a cookie says, if we signed it and its time has not come."""
+        body, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(body)):
+            return None
+        session = decode(Session, base64.urlsafe_b64decode(body), "session")
+        return session if self._clock() < session.ends else None
+
+    def _signature(self, body: str) -> bytes:
+        made = hmac.new(self._key, body.encode(errors="replace"), hashlib.sha256)
+        return made.hexdigest().encode()
 
 
 def _client(address: str) -> str:

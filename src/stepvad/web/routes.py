@@ -19,7 +19,7 @@ from stepvad.files import hide_directories
 from stepvad.site import status as live
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
-from stepvad.site.recorder import Moment, Replays
+from stepvad.site.recorder import Moment
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
 from stepvad.site.store.outbox import Outbox
@@ -44,7 +44,7 @@ class Problem(BaseModel):
     detail: Any
 
 
-NO_POSES = Moment(words="A fleet keeps no poses: there is nothing to play.")
+NO_POSES = Moment(words="No poses are kept here: there is nothing to play.")
 NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not found."}}
 
 
@@ -64,7 +64,9 @@ class PageContext:
     learner: Learner | None = None
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
-    """Scenes of events and moments; None in a fleet, which keeps no poses."""
+    """Scenes of events and moments."""
+    sites: Callable[[], Sequence[SiteView]] | None = None
+    """The sites of a fleet; None at a site."""
 
     @property
     def in_force(self) -> Deployment:
@@ -109,6 +111,41 @@ class Deployment(Protocol):
     @property
     def web(self) -> Web:
         """The settings of its page."""
+
+
+class Replays(Protocol):
+    """Scenes of events and moments."""
+
+    def event(self, id: str) -> Moment:
+        """Everybody in view around the peak of an event."""
+
+    def moment(self, camera: str, at: float) -> Moment:
+        """The event at that time, or whoever was in view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """A site of a fleet, as it said last."""
+
+    site: str
+    group: str
+    """The sites that run the same model and settings."""
+    version: str
+    """Of stepvad."""
+    at: float
+    """Unix time at which it said so."""
+    is_away: bool
+    """Whether it has said nothing for minutes."""
+    cameras: dict[str, int]
+    """Number of cameras by state."""
+    model: str
+    """Digest of its model; empty without one from the fleet."""
+    refused: str
+    """Why it does not run what its group should; empty if it does."""
+    learning: str
+    promise: str
+    """How often it alerts without reason, at most."""
+    troubles: tuple[str, ...]
 
 
 class EventStore(Protocol):
@@ -247,7 +284,7 @@ class JudgedEvent(records.Record):
 
 for answer in (  # their docstrings of fields go into the OpenAPI document
     *(live.CameraView, live.SinkView, records.Inventory, JudgedEvent, EventExplanation),
-    *(Moment, records.WeekOfAlerts, LearnedFacts),
+    *(Moment, records.WeekOfAlerts, LearnedFacts, SiteView),
 ):
     setattr(answer, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
     # made once: else every route of every app would make it anew
@@ -292,13 +329,6 @@ class Undelivered(Strict):
     messages: list[UndeliveredMessage]
 
 
-class Resend(Strict):
-    """Which refused messages to queue again; all of them if neither is given."""
-
-    sink: str | None = Field(None, max_length=200)
-    ids: list[int] | None = Field(None, max_length=1000)
-
-
 class Resent(Strict):
     """How many messages are queued again."""
 
@@ -317,6 +347,11 @@ def _add_site(app: FastAPI, site: PageContext, version: str) -> None:
             troubles=now.troubles,
             cameras=site.status.names() or [*site.store.stored().cameras],
         )
+
+    @app.get("/api/sites", tags=["site"])
+    def sites() -> tuple[SiteView, ...]:
+        """The sites of a fleet, by name; none at a site."""
+        return () if site.sites is None else tuple(site.sites())
 
     @app.get("/api/stored", tags=["site"])
     def stored() -> records.Inventory:
@@ -467,9 +502,6 @@ def _add_dead_letters(app: FastAPI, site: PageContext) -> None:
         )
 
     @app.post("/api/undelivered/resend", tags=["site"])
-    def resend(chosen: Resend) -> Resent:
+    def resend() -> Resent:
         """Queue refused messages again, in their place among those that wait."""
-        count = 0
-        if isinstance(outbox, Outbox):
-            count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
-        return Resent(messages=count)
+        return Resent(messages=outbox.resend() if isinstance(outbox, Outbox) else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import resource
 import socket
@@ -20,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.site.settings.page import server_tls
-from stepvad.site.stages import Heartbeat, Repeats, repeated
+from stepvad.site.stages import Heartbeat, Repeats
 
 logger = logging.getLogger(__name__)
 MAX_MESSAGE = 4096
@@ -33,7 +32,6 @@ STOP_S = 5.0
 BEAT_S = 1.0
 HANG_S = 30.0
 """Heartbeat deadline of the event loop."""
-OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 REQUEST_S = 10.0
 """Deadline for a whole request."""
@@ -61,11 +59,10 @@ class Server:
         self.heartbeat = Heartbeat(HANG_S)
         self.listening = listening
         self._scheme = "http" if tls is None else "https"
-        self._lines = Repeats()
         # half of the files that the process may open are for others: cameras, the store, sinks
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.limit = ConnectionLimit(max(min(MOST_CONNECTIONS, files // 2), 1))
-        connection = partial(HttpConnection, limit=self.limit)
+        most = max(min(MOST_CONNECTIONS, files // 2), 1)
+        connection = partial(HttpConnection, most=most, lines=Repeats())
         config = _config(app, connection, min(BACKLOG, files // 4))
         config.load()
         config.ssl = tls
@@ -91,10 +88,8 @@ class Server:
         self._server.should_exit = True
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_error)
         # the heartbeat stops if a callback blocks the event loop
-        beating = loop.create_task(self._beat())
+        beating = asyncio.create_task(self._beat())
         try:
             await self._server.serve(sockets=[self.listening])
         finally:
@@ -105,84 +100,33 @@ class Server:
             self.heartbeat.beat()
             await asyncio.sleep(BEAT_S)
 
-    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log errors of the event loop, such as failed accept() calls, at most once a minute."""
-        error = context.get("exception")
-        no_files = isinstance(error, OSError) and error.errno in OUT_OF_FILES
-        held = self._lines.admit((context["message"], type(error)))
-        if held is not None:
-            logger.error(
-                "%s: %s%s",
-                *(context["message"], error, repeated(held)),
-                exc_info=None if no_files else error,
-            )
-
-
-class ConnectionLimit:
-    """Tracks open connections; closes the one idle longest when there are too many.
-
-    A connection is idle while it has no complete request in progress. A client that opens many
-    silent connections only evicts its own; other clients are still served.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._open: set[HttpConnection] = set()
-        self._idle: dict[HttpConnection, None] = {}  # longest idle first
-        self._lines = Repeats()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __contains__(self, connection: HttpConnection) -> bool:
-        return connection in self._open
-
-    def opened(self, connection: HttpConnection) -> None:
-        """Add a new connection, idle at first."""
-        self._open.add(connection)
-        if len(self._open) > self.most and self._idle:
-            oldest = next(iter(self._idle))
-            self.closed(oldest)
-            oldest.transport.abort()
-            words = "more than %d connections are open, idle ones are closed"
-            self._lines.log(logger.warning, "close", words, self.most)
-        self._idle[connection] = None
-
-    def busy(self, connection: HttpConnection) -> bool:
-        """Mark a connection as busy, as a complete request has arrived; whether it was idle."""
-        return self._idle.pop(connection, self) is None
-
-    def idle(self, connection: HttpConnection) -> None:
-        """Mark a connection as idle."""
-        self._idle.setdefault(connection)
-
-    def closed(self, connection: HttpConnection) -> None:
-        """Remove a connection that was closed or upgraded to a websocket."""
-        self._open.discard(connection)
-        self._idle.pop(connection, None)
-
 
 class HttpConnection(H11Protocol):
     """An HTTP connection with a deadline for each request and each response."""
 
-    def __init__(self, *args: Any, limit: ConnectionLimit, **options: Any) -> None:
+    def __init__(self, *args: Any, most: int, lines: Repeats, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._limit = limit
+        self._most, self._lines = most, lines
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Wait for a request, unless too many connections are open."""
         super().connection_made(transport)
-        self._limit.opened(self)
+        if len(self.connections) > self._most:
+            words = "more than %d connections are open, new ones are closed"
+            self._lines.log(logger.warning, "close", words, self._most)
+            transport.abort()
+            return
         self._set_deadline(REQUEST_S)
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes of a request; the deadline runs from the first one."""
+        was_waiting = not self._has_request()
         super().data_received(data)
-        if self not in self._limit or self.transport.is_closing():
+        if self.transport.is_closing() or self not in self.connections:
             return
         if self._has_request():
-            if self._limit.busy(self):
+            if was_waiting:
                 self._set_deadline(RESPONSE_S)
         elif self._deadline is None:
             self._set_deadline(REQUEST_S)
@@ -190,29 +134,22 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Go idle after a response, unless the next request has already arrived."""
         super().on_response_complete()
-        if self.transport.is_closing():
-            return  # the deadline stays: the client has yet to read the rest
-        self._set_deadline(RESPONSE_S if self._has_request() else None)
-        if not self._has_request():
-            self._limit.idle(self)
+        if not self.transport.is_closing():  # else the client has yet to read the rest
+            self._set_deadline(RESPONSE_S if self._has_request() else None)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the limit: the guard closes unauthenticated websockets at once."""
-        self._leave()
+        """Stay open: the guard closes unauthenticated websockets at once."""
+        self._set_deadline(None)
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the limit."""
-        self._leave()
+        """Forget the deadline."""
+        self._set_deadline(None)
         super().connection_lost(exc)
 
     def _has_request(self) -> bool:
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
-
-    def _leave(self) -> None:
-        self._limit.closed(self)
-        self._set_deadline(None)
 
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
@@ -244,23 +181,12 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dual = family == socket.AF_INET6
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=dual)
     except (OSError, UnicodeError) as error:
-        raise _refused(host, port, error) from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise _refused(host, port, error) from None
-    return listening
-
-
-def _refused(host: str, port: int, error: Exception) -> ConfigError:
-    reason = os_reason(error) if isinstance(error, OSError) else str(error)
-    return ConfigError(
-        f"web: expected to listen on {host} port {port}, got: {reason}",
-        hint="another program may use it: choose another host or port under [web]",
-    )
+        reason = os_reason(error) if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"web: expected to listen on {host} port {port}, got: {reason}",
+            hint="another program may use it: choose another host or port under [web]",
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -179,14 +179,10 @@ class TestedSink(BaseModel):
     words: str
 
 
-class LearningAnswer(Strict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningAnswer(LearningView):
     """How far a site has learned; without words it has a model that others made."""
 
-    words: str
-    hours: float
-    people: int
-    doing: str = Field(description="fit or calibrate while it does so, else empty.")
-    problem: str = Field(description="Why the latest try failed.")
     models: list[LearnedFacts]
 
 

@@ -175,9 +175,7 @@ class WindowIndex:
     def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
         covered = self._covered(rows)
-        young = (self.available[rows] < self.sampling.span).any()
-        keypoints = self.keypoints[covered] if young else self._keypoints(covered)
-        return self.sampling.sample(keypoints, self.confidence[covered])
+        return self.sampling.sample(self.keypoints[covered], self.confidence[covered])
 
     def _covered(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
         """Positions of the poses that the windows at these rows cover, `(n, span)`."""
@@ -186,18 +184,6 @@ class WindowIndex:
         if (available < span).any():
             return np.maximum(covered, covered[:, -1:] - available[:, None] + 1)
         return covered
-
-    def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Keypoints of poses `(n, span)` as `(n, span, V, 2)`; faster for adjacent windows."""
-        # worth it only where the windows lie close together
-        n, span = poses.shape
-        first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
-        if not span <= end - first <= 2 * n + span:
-            return self.keypoints[poses]
-        # joints outside, poses inside: the values of a joint in a window are contiguous
-        turned = np.ascontiguousarray(self.keypoints[first:end].transpose(2, 1, 0))
-        spans = np.lib.stride_tricks.sliding_window_view(turned, span, axis=2)  # (2, V, n, span)
-        return spans.transpose(2, 0, 1, 3)[poses[:, 0] - first].transpose(0, 3, 2, 1)
 
     def batches(self, size: int) -> Iterator[Windows]:
         """All windows in order, at most `size` at a time."""

@@ -23,7 +23,7 @@ from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import JobKind, Learner, Situation, due_round, progress_words
 from stepvad.site.learning.versions import Amount, Learned
 from stepvad.site.models import Models
-from stepvad.site.pipeline import build_pipeline
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.status import LiveStatus
@@ -178,9 +178,9 @@ def test_a_learned_model_that_cannot_be_used_is_replaced(
     learning.learner.check_due()
     assert learning.rounds.started == []  # it can be used
     learning.learner._versions.model.write_bytes(b"torn")
-    pipeline = build_pipeline(learning.settings, Models(), learning.status, learning.store)
-    assert pipeline.unusable.startswith("the learned model cannot be used")
-    stage = learning.of(pipeline.unusable)
+    pipeline = Pipeline(learning.settings, Models(), learning.status, learning.store)
+    assert pipeline.watched.unusable.startswith("the learned model cannot be used")
+    stage = learning.of(pipeline.watched.unusable)
     learning.rounds.code = "raise SystemExit('no torch here')"
     learning.until(lambda: stage._failed_at is not None)
     stage._failed_at = None  # the time of the next attempt has come

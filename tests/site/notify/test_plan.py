@@ -21,7 +21,6 @@ from stepvad.events.rules import ChangeKind
 from stepvad.site.notify.plan import (
     GATHER_S,
     HOUR_S,
-    LATE_WORDS_S,
     LONGEST_S,
     MOST_EVENTS,
     WORDS_S,
@@ -98,36 +97,6 @@ def test_the_words_end_the_wait() -> None:
     assert clock.tick() == Notification("new", (one.id,))
     clock.change(replace(one, why="left arm raised higher"))
     assert clock.tick(100) is None, "no message for updates"
-
-
-def test_words_that_are_late_are_sent_once_also_after_the_end() -> None:
-    clock = Clocked()
-    one = clock.start()
-    clock.now += WORDS_S
-    first = clock.next()
-    assert first == Notification("new", (one.id,))
-    clock.plan = clock.scheduler.told(clock.plan, first, clock.now, wordless=first.ids)
-    over = one.ended("calm", clock.now + 1)
-    clock.change(over)
-    assert clock.tick(1) is None
-    for words in ("lying", "lying, going down"):
-        late = replace(over, why=words)
-        clock.plan = clock.scheduler.changed(clock.plan, "update", late, clock.now)
-        assert clock.tick() == (first if words == "lying" else None)
-    assert clock.plan.events == ()
-
-
-def test_words_that_never_come_are_not_waited_for() -> None:
-    clock = Clocked()
-    one = clock.start()
-    clock.now += WORDS_S
-    first = clock.next()
-    assert first is not None
-    clock.plan = clock.scheduler.told(clock.plan, first, clock.now, wordless=first.ids)
-    clock.change(one.ended("calm", clock.now))
-    assert clock.tick(LATE_WORDS_S + 1) is None
-    assert clock.tick() is None
-    assert clock.plan.events == ()
 
 
 def test_an_event_with_words_is_told_at_once_and_only_once() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.files import secret
-from stepvad.site.settings.file import describe, load
+from stepvad.site.settings.file import load
 from stepvad.site.settings.page import Web
 from stepvad.site.settings.sections import CameraSettings, SiteSettings, token_of
 from stepvad.video.camera import Device
-from tests.fleet.servers import small_disk
+from tests.disks import small_disk
 from tests.pages import ROOT
 
 GOOD = """\
@@ -242,20 +242,6 @@ def test_a_secret_comes_from_the_environment_or_a_file(
         secret("env:NO_WORDS")
 
 
-def test_where_alerts_and_data_go_is_told_in_words(good: SiteSettings) -> None:
-    words = describe(good)
-    for part in (
-        "Site shop, cameras: door, yard; scored by",
-        "to the broker localhost:1883, not encrypted",
-        "https://example.org/hook (webhook), not signed",
-        "events for 3 days, poses for 7 days",
-        "http://127.0.0.1:8080/",
-    ):
-        assert part in words
-    words = describe(good.model_copy(update={"model": None}))
-    assert "scored by a model that it learns itself" in words
-
-
 def test_an_unknown_device_is_refused(tmp_path: Path) -> None:
     error = wrong(tmp_path, f'{GOOD}\n[pose]\ndevice = "abacus"\n')
     assert "abacus" in str(error)
@@ -311,3 +297,20 @@ def test_a_first_start_on_a_full_disk_leaves_nothing_behind_and_makes_a_token() 
         assert [file.name for file in disk.path.iterdir()] == ["fills"]
         disk.free()
         assert token_of(settings(disk.path)) == token_of(settings(disk.path))
+
+
+def test_poses_of_devices_need_brokers_and_names_of_their_own(tmp_path: Path) -> None:
+    one = '[[cameras]]\nname = "{}"\nurl = "nats:{}"\n'
+    cases = [
+        (one.format("door", "a"), "expected .fleet. with a camera at nats:a, got none"),
+        (one.format("door", "a.b") + "[fleet]\n", "expected nats:NAME of letters, digits"),
+        (one.format("door", "a") + one.format("gate", "a") + "[fleet]\n", "distinct names"),
+    ]
+    path = tmp_path / "site.toml"
+    for text, problem in cases:
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=problem):
+            load(path)
+    path.write_text(one.format("door", "yard-7") + "[fleet]\n")
+    (camera,) = load(path).cameras
+    assert (camera.kind, camera.subject, camera.has_pictures) == ("nats", "yard-7", False)

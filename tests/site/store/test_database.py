@@ -22,7 +22,7 @@ from stepvad.errors import DataError
 from stepvad.site.store import database, events
 from stepvad.site.store.database import EVENT_STORE, Fault, StoreError, fault_of
 from stepvad.site.store.events import Store
-from tests.fleet.servers import small_disk
+from tests.disks import small_disk
 from tests.processes import Forks
 from tests.site.records import SINKS, fill, record
 

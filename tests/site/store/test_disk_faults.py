@@ -26,7 +26,7 @@ from stepvad.site.status import LiveStatus
 from stepvad.site.store.changes import PendingChange
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import OutboxMessage, SinkDelivery
-from tests.fleet.servers import small_disk
+from tests.disks import small_disk
 from tests.site.records import SINKS, record
 from tests.video.servers import SLOWER, wait_until
 
@@ -357,6 +357,22 @@ def keys(messages: list[OutboxMessage]) -> list[tuple[str, bool]]:
     return [(one.kind, one.message.stored) for one in messages]
 
 
+def test_what_was_delivered_from_memory_does_not_come_again_once_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    with closing(opened(tmp_path / "events.db")) as store:
+        put(store, "new", 0)
+        store.changes.give_up()  # the disk takes other writes
+        for message in store.outbox.pending("mqtt"):
+            store.outbox.delivered(message)
+        change = store.changes.first(0)
+        assert change is not None
+        store.change(change.kind, change.record)
+        store.changes.done()
+        assert store.outbox.pending("mqtt") == store.outbox.waiting("mqtt") == []
+        assert store.outbox.lag("file") == 1
+
+
 def test_a_message_that_is_on_its_way_while_its_change_is_stored_does_not_come_again(
     broken: Store,
 ) -> None:
@@ -394,7 +410,7 @@ def test_a_sink_that_is_down_gets_what_others_got_from_memory_from_the_disk(
     while (change := broken.changes.first(0)) is not None:
         broken.change(change.kind, change.record)
         broken.changes.done()
-    assert broken.outbox.waiting("mqtt") == []
+    assert broken.outbox.pending("mqtt") == broken.outbox.waiting("mqtt") == []
     assert keys(broken.outbox.pending("file")) == [("new", True), ("update", True)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import subprocess
@@ -105,8 +104,18 @@ def test_an_event_that_a_crash_cut_off_has_a_version_above_its_last(tmp_path: Pa
 def test_another_event_with_an_id_in_use_is_an_error(store: Store) -> None:
     store.change("new", record())
     with pytest.raises(DataError, match="expected an update"):
-        store.change("new", record(score=9.0))
+        store.change("new", record(start_time=999.0))
     assert kinds(store, "mqtt") == ["new"]
+
+
+def test_an_event_that_goes_on_is_not_announced_anew_when_its_frames_are_scored_again(
+    store: Store,
+) -> None:
+    store.change("new", record())
+    store.change("update", record(score=9.0, version=1))
+    assert store.change("new", record(version=2)) == "repeated"
+    assert store.event(record().id) == record(score=9.0, version=1)
+    assert kinds(store, "mqtt") == ["new", "update"]
 
 
 def test_an_event_that_a_crash_cut_off_ends_when_it_was_last_heard_of(tmp_path: Path) -> None:
@@ -229,7 +238,7 @@ def test_a_site_tells_what_it_stores(store: Store) -> None:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         )
         listed = {kept.what.replace(" ", "_") for kept in found.kept}
-        assert {name for (name,) in tables} == listed | {"epochs", "clock"}
+        assert {name for (name,) in tables} == listed | {"epochs", "clock", "positions"}
 
 
 def test_a_record_with_other_words_is_a_change(store: Store) -> None:
@@ -489,53 +498,12 @@ def test_a_site_that_was_off_deletes_after_three_days_of_running() -> None:
         site.check()
 
 
-@pytest.mark.parametrize("days", [2, 10])
-@pytest.mark.parametrize("error_s", [-200 * DAY_S, -50 * YEAR])
-@pytest.mark.parametrize("is_first", [True, False])
-def test_days_of_a_slow_clock_lose_no_event(error_s: float, days: int, is_first: bool) -> None:
-    with world() as site:
-        if not is_first:
-            site.run(5)
-            site.restart(60.0)
-        site.error_s = error_s
-        site.run(days)
-        site.error_s = 0.0
-        site.run(1)
-        site.restart(60.0)
-        site.run(9)
-        assert not site.deleted
-        site.check()
-
-
-def test_a_clock_that_starts_where_it_stopped_loses_no_event_of_the_days_until_it_is_set() -> None:
-    with world() as site:
-        site.run(5)
-        site.error_s = -40 * DAY_S
-        site.restart(40 * DAY_S + 60.0)
-        site.run(10)
-        site.error_s = 0.0
-        site.run(10)
-        assert len(site.deleted) == 20, "those from before the stop"
-        site.check()
-
-
 def test_a_clock_that_was_ahead_from_the_start_keeps_nothing_for_ever() -> None:
     with world() as site:
         site.error_s = 20 * YEAR
         site.run(3)
         site.error_s = 0.0
         site.run(5)
-        site.check()
-
-
-def test_a_clock_that_jumps_again_is_not_believed_for_what_it_ran_before() -> None:
-    with world() as site:
-        site.run(2)
-        site.restart(25 * DAY_S)
-        site.run(2.5)
-        site.error_s = 20 * YEAR
-        site.run(1)
-        assert not site.deleted
         site.check()
 
 
@@ -554,13 +522,3 @@ def test_a_store_says_why_it_deletes_nothing(tmp_path: Path) -> None:
         wall[0] += CONFIRM_S
         store.retain(RetentionSettings(), wall[0])
         assert store.clock_doubt == ""
-
-
-def test_a_replaced_store_goes_with_what_is_as_old(tmp_path: Path) -> None:
-    replaced = tmp_path / "events.db.before-restore"
-    with closing(Store(tmp_path / "events.db", clock=lambda: NOW)) as store:
-        for days, stays in ((6, True), (8, False)):
-            replaced.write_bytes(b"x")
-            os.utime(replaced, (NOW - days * DAY_S,) * 2)
-            store.retain(RetentionSettings(), NOW)
-            assert replaced.exists() == stays

@@ -7,7 +7,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* What pods of a part are known by: (dict "root" $ "part" "worker"). */}}
+{{/* What pods of a part are known by: (dict "root" $ "part" "writer"). */}}
 {{- define "stepvad.selector" -}}
 app.kubernetes.io/name: stepvad-fleet
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -70,4 +70,26 @@ postgresql://{{ .role }}@{{ $database.host }}:{{ $database.port }}/{{ $database.
     storageClassName: {{ . }}
     {{- end }}
     resources: {requests: {storage: {{ .storage.size }}}}
+{{- end }}
+
+{{/* What every pod of ours has: (dict "user" UID). */}}
+{{- define "stepvad.account" -}}
+serviceAccountName: stepvad-fleet
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext: {{- include "stepvad.pod" .user | nindent 2 }}
+{{- end }}
+
+{{/* One pod of a part that is missing at a time: (dict "root" $ "part" PART). */}}
+{{- define "stepvad.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name | default .part }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "stepvad.labels" .root | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "stepvad.selector" . | nindent 6 }}
 {{- end }}

@@ -143,7 +143,7 @@ class Versions:
             raise ConfigError(
                 f"learned model: expected one of {', '.join(sorted(known)) or 'none'}, "
                 f"got {name!r:.80}",
-                hint="stepvad inspect SITE.toml shows them",
+                hint="the page lists them",
             )
         # replaced in one step: there is always a current model
         link = self.directory / f"{CURRENT}{_PART}"

@@ -28,8 +28,6 @@ from stepvad.site.troubles import TroubleChange
 logger = logging.getLogger(__name__)
 WORDS_S = 4.0
 """Longest wait of the first message for the words that explain the event."""
-LATE_WORDS_S = 120.0
-"""Time after a message without words in which they are sent once they are there."""
 HOUR_S = 3600.0
 MOST_EVENTS = 2000
 """Events remembered; beyond that the oldest are forgotten."""
@@ -80,12 +78,6 @@ class Notify:
         self._troubles: deque[TroubleChange] = deque(maxlen=MOST_TROUBLES)
         self._gathered_at = 0.0
 
-    def take_over(self, before: object) -> None:
-        """Take over what a sink of this name had in memory: troubles, and what the disk refused."""
-        if isinstance(before, Notify):
-            self._messages, self._troubles = before._messages, before._troubles
-            self._read_plan, self._is_unsaved = before._read_plan, before._is_unsaved
-
     def trouble(self, change: TroubleChange) -> None:
         """Take down a trouble of the site; the message follows."""
         if change.fault.sink != self.name and self._scheduler.rules.hears_of(change.fault.camera):
@@ -131,9 +123,7 @@ class Notify:
             message.kind, records, now, next_at=message.next_at, unstored=unstored
         )
         is_sent = self._deliver(notice)
-        wordless = {one.id for one in records if one.why is None}
-        told = self._scheduler.told(self._plan, message, now, counts=is_sent, wordless=wordless)
-        self._keep(told)
+        self._keep(self._scheduler.told(self._plan, message, now, counts=is_sent))
         return is_sent
 
     def _deliver(self, notice: Notice) -> bool:
@@ -241,10 +231,8 @@ class Scheduler:
             # the first message waits a moment for the words that explain the event
             due = now + WORDS_S if record.why is None else now
             return plan.with_event(TrackedEvent(record.id, due))
-        # words that came in time go out at once, and those that people have not heard after them
+        # words that came in time go out at once
         if record.why is not None and known.told == 0 and known.due is not None and known.due > now:
-            return plan.with_event(replace(known, due=now))
-        if record.why is not None and known.words_until is not None:
             return plan.with_event(replace(known, due=now))
         return plan
 
@@ -262,7 +250,7 @@ class Scheduler:
             next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
         # new events first, then repeats: one kind in a message
         due = [one for one in plan.events if one.due is not None and one.due <= now]
-        if new := [one.id for one in due if one.told == 0 or one.words_until is not None]:
+        if new := [one.id for one in due if one.told == 0]:
             return plan, Notification("new", tuple(new), next_at)
         # the last message of an hour is kept for an event that nobody has heard of
         if due and (left > 1 or self.rules.most_per_hour == 1):
@@ -276,12 +264,8 @@ class Scheduler:
         now: float,
         *,
         counts: bool = True,
-        wordless: Collection[str] = (),
     ) -> NotificationPlan:
-        """The plan after a message was sent; it counts unless there was nobody to get it.
-
-        `wordless` has the events that it could not explain.
-        """
+        """The plan after a message was sent; it counts unless there was nobody to get it."""
         for id in message.ids:
             event = plan.event(id)
             if event is None:
@@ -289,8 +273,7 @@ class Scheduler:
             told = event.told + 1
             repeats = self.rules.repeat_minutes is not None and told <= self.rules.repeat_times
             due = now + self.rules.repeat_s if repeats else None
-            until = now + LATE_WORDS_S if told == 1 and id in wordless else None
-            plan = plan.with_event(replace(event, told=told, due=due, words_until=until))
+            plan = plan.with_event(replace(event, told=told, due=due))
         return replace(plan, sent=(*plan.sent, now)) if counts else plan
 
     def _current(
@@ -299,13 +282,10 @@ class Scheduler:
         """Forget what was seen and what is older than an hour; bear a clock that was set back."""
         # a clock that was set back must not keep messages waiting for days
         latest = now + max(WORDS_S, self.rules.repeat_s)
-        events = []
-        for one in plan.events:
-            due = None if one.due is None or one.id in seen else min(one.due, latest)
-            until = None if one.words_until is None or one.id in seen else one.words_until
-            if until is not None and not now <= until <= now + LATE_WORDS_S:
-                until = None
-            events.append(replace(one, due=due, words_until=until))
+        events = [
+            replace(one, due=None if one.due is None or one.id in seen else min(one.due, latest))
+            for one in plan.events
+        ]
         sent = tuple(time for time in plan.sent if now - HOUR_S < time <= now)
         return NotificationPlan(tuple(one for one in events if not one.is_done), sent)
 
@@ -320,13 +300,11 @@ class TrackedEvent:
     told: Count = 0
     """Messages sent about it."""
     ended: bool = False
-    words_until: float | None = None
-    """How long words are sent that the first message lacked; None if it had them."""
 
     @property
     def is_done(self) -> bool:
         """True if it can be forgotten."""
-        return self.ended and self.due is self.words_until is None
+        return self.ended and self.due is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -303,11 +303,8 @@ class PushSubscriptions:
         """Those of the names that have no account any more."""
         if not names or not self._accounts.exists():
             return names
-        accounts = Accounts(self._accounts)
-        try:
+        with closing(Accounts(self._accounts)) as accounts:
             return names - {one.name for one in accounts.all()}
-        finally:
-            accounts.close()
 
     def subscribe(
         self, endpoint: str, p256dh: str, auth: str, account: str = "", user: str = ""

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from stepvad.site.settings.sections import CameraSettings, SiteSettings
 
 Effect = Literal["none", "live", "reopen", "restart"]
-EFFECTS: Mapping[str, Effect] = {
-    "name": "restart",
-    "data": "restart",
-    "model": "restart",
-    "learning": "live",
-    "logs": "restart",
-    "pose": "restart",
-    "sinks": "live",
-    "retention": "live",
-    "web": "restart",
-    "cameras.name": "restart",
-    "cameras.url": "reopen",
-    "cameras.credentials": "reopen",
-    "cameras.tls_ca": "reopen",
-    "cameras.tls_insecure": "reopen",
-    "cameras.rate": "reopen",
-    "cameras.picture_rate": "reopen",
-    "cameras.model": "restart",
-    "cameras.threshold": "live",
-    "cameras.went_down": "live",
-    "cameras.zones": "live",
-    "cameras.hours": "live",
-    "cameras.zone_hours": "live",
-    "cameras.loop": "reopen",
-    "cameras.record": "restart",
-    "cameras.recorder": "live",
-}
-"""The class of every section and of every key of a camera."""
+LIVE = frozenset(
+    {"learning", "sinks", "retention", "cameras.threshold", "cameras.went_down"}
+    | {"cameras.zones", "cameras.hours", "cameras.zone_hours", "cameras.recorder"}
+)
+"""Sections, and keys of a camera, that apply between two frames."""
+REOPEN = frozenset(
+    {"cameras.url", "cameras.credentials", "cameras.tls_ca", "cameras.tls_insecure"}
+    | {"cameras.rate", "cameras.picture_rate", "cameras.loop"}
+)
+"""Keys for which a camera with pictures is opened again; all others restart the site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +48,7 @@ class Changes:
                     "watched for some seconds."
                 )
             case "reopen":
-                again = "Opened again, and watched as before until then"
-                return f"{again}: {', '.join(self.reopen)}. The other cameras are watched."
+                return f"Opened again: {', '.join(self.reopen)}. The other cameras are watched."
             case "live":
                 return "It applies at once; every camera is watched meanwhile."
             case "none":
@@ -81,7 +61,7 @@ def compare(before: SiteSettings, after: SiteSettings) -> Changes:
     # whole sections, then the cameras one by one
     for key in SiteSettings.model_fields:
         if key != "cameras" and getattr(before, key) != getattr(after, key):
-            found[EFFECTS[key]].append(key)
+            found["live" if key in LIVE else "restart"].append(key)
     old, new = ({one.name: one for one in each.cameras} for each in (before, after))
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
@@ -91,9 +71,10 @@ def compare(before: SiteSettings, after: SiteSettings) -> Changes:
         for key in CameraSettings.model_fields:
             if getattr(was, key) == getattr(now, key):
                 continue
-            effect = EFFECTS[f"cameras.{key}"]
             # only a camera with pictures has a process that opens it
-            if effect == "reopen" and not (was.has_pictures and now.has_pictures):
-                effect = "restart"
-            found[effect].append(name if effect == "reopen" else f"{key} of {name}")
+            if f"cameras.{key}" in REOPEN and was.has_pictures and now.has_pictures:
+                found["reopen"].append(name)
+            else:
+                effect: Effect = "live" if f"cameras.{key}" in LIVE else "restart"
+                found[effect].append(f"{key} of {name}")
     return Changes(*(tuple(dict.fromkeys(keys)) for keys in found.values()))

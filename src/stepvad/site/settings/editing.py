@@ -112,16 +112,8 @@ class ChangeSection(Section):
     keys: KeyChanges
 
 
-class RemoveSection(Section):
-    """Remove a section, or one item of a list, with the comment above it."""
-
-    edit: Literal["remove section"]
-    section: Annotated[str, Field(pattern=r"^[a-z_]+(\.[a-z_]+)?$", max_length=60)]
-    name: Name | None = None
-
-
 Edit = Annotated[
-    AddCamera | ChangeCamera | RemoveCamera | SetZones | ChangeSection | RemoveSection,
+    AddCamera | ChangeCamera | RemoveCamera | SetZones | ChangeSection,
     Field(discriminator="edit"),
 ]
 
@@ -187,8 +179,6 @@ def _applied(text: str, edit: Edit) -> str:
             else:
                 keys = edit.keys if edit.name is None else {"name": edit.name, **edit.keys}
                 file.add_table(path, keys, is_item=edit.name is not None)
-        case RemoveSection():
-            file.remove(file.known(tuple(edit.section.split(".")), edit.name))
     return file.text
 
 
@@ -212,14 +202,13 @@ class _EditedFile:
         return max(at for at, table in enumerate(self.tables) if table.path == CAMERAS)
 
     def camera(self, name: str) -> int:
-        """The table of a camera."""
-        return self.known(CAMERAS, name)
-
-    def known(self, path: TablePath, name: str | None) -> int:
-        """The table of a section or of an item; raises if there is none."""
-        at = self.section(path, name)
+        """The table of a camera; raises if there is none."""
+        at = self.section(CAMERAS, name)
         if at is None:
-            raise _missing(".".join(path), name)
+            raise ConfigError(
+                f"cameras: expected one of the file, got {name!r}",
+                hint="someone may have changed the file: load it again",
+            )
         return at
 
     def section(self, path: TablePath, name: str | None) -> int | None:
@@ -262,16 +251,14 @@ class _EditedFile:
         self.tables.insert(after + 1, new)
 
     def remove(self, at: int) -> None:
-        """Remove a table with its sub-tables; a blank line at the end of the file goes too."""
-        end = self._end(at)
-        path = self.tables[at].path
-        if path == CAMERAS and len([t for t in self.tables if t.path == CAMERAS]) == 1:
+        """Remove a camera with its sub-tables; a blank line at the end of the file goes too."""
+        if len([table for table in self.tables if table.path == CAMERAS]) == 1:
             raise ConfigError(
                 "cameras: expected at least one camera, got the last one to remove",
                 hint="add another one first",
             )
-        del self.tables[at:end]
-        if end > at and at == len(self.tables):
+        del self.tables[at : self._end(at)]
+        if at == len(self.tables):
             last = self.tables[-1]
             self.tables[-1] = replace(last, tail=last.tail.rstrip() and last.tail)
 
@@ -374,13 +361,6 @@ def _polygon(corners: Sequence[Corner]) -> Array:
     rounded = ([round(float(value), DIGITS) for value in corner] for corner in corners)
     pairs = ", ".join(f"[{x!r}, {y!r}]" for x, y in rounded)
     return _tomlkit().array(f"[{pairs}]")
-
-
-def _missing(what: str, name: str | None) -> ConfigError:
-    return ConfigError(
-        f"{what}: expected one of the file, got {name or what!r}",
-        hint="someone may have changed the file: load it again",
-    )
 
 
 def _tomlkit() -> Any:

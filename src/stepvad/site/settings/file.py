@@ -1,26 +1,32 @@
-"""Load, validate and describe the settings file of a site; errors name the line."""
+"""Load and validate the settings file of a site; errors name the line."""
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepvad.errors import ConfigError, os_reason
-from stepvad.files import redact
+from stepvad.errors import ConfigError, StepvadError, os_reason
+from stepvad.files import read_bounded
 from stepvad.site.settings.editing import statements
-from stepvad.site.settings.page import concern_of, is_loopback, limits_of
 from stepvad.site.settings.sections import SiteSettings
 
+logger = logging.getLogger(__name__)
 KeyPath = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
 GUIDE = "the guide on watching cameras has an example"
 SECRET_FIELDS = ("url", "credentials", "password", "secret", "token", "to")
 """Fields that may hold a secret by mistake; error messages never show their values."""
+ROLLED_OUT = Path("fleet", "rollout.json")
+"""File in the data directory with what its fleet has a site run: tables laid over its settings."""
+LAID = ("learning", "model", "pose", "retention")
 MAX_BYTES = 1 << 20
 MAX_DOTS = 256
 """Most dots of a line, not counting decimal points in lists: `tomllib` takes memory and time that
@@ -44,7 +50,36 @@ class SettingsError(ConfigError):
 
 def load(path: Path | str) -> SiteSettings:
     """Load the settings of a site from a TOML file; paths are relative to the file."""
-    return read(path, SiteSettings, f"stepvad watch --demo needs none; {GUIDE}")
+    path, hint = Path(path), f"stepvad watch --demo needs none; {GUIDE}"
+    return site_settings(read_text(path, hint), path, hint)
+
+
+def site_settings(text: str, path: Path, hint: str = GUIDE) -> SiteSettings:
+    """The settings of a site in a text, and over them what its fleet has rolled out."""
+    own = validate(text, path, SiteSettings, hint)
+    rolled_out = own.data / ROLLED_OUT
+    if own.fleet is None or not rolled_out.exists():
+        return own
+    try:
+        return lay_over(text, path, json.loads(read_bounded(rolled_out, most=MAX_BYTES))["lay"])
+    except (StepvadError, OSError, ValueError, LookupError, TypeError) as error:
+        logger.warning("%s is ignored: %s", rolled_out, error)
+        return own
+
+
+def lay_over(text: str, path: Path, tables: Mapping[str, Any]) -> SiteSettings:
+    """The settings in a text with tables of its fleet over them; raise if they do not fit."""
+    facts: dict[str, Any] = parse(text)
+    for name, table in tables.items():
+        if name not in LAID:
+            raise ConfigError(f"{name}: expected {', '.join(LAID)} from the fleet, got {name!r}")
+        is_table = isinstance(table, dict)
+        facts[name] = {**facts.get(name, {}), **table} if is_table else table
+    try:
+        return SiteSettings.model_validate(facts, context={"directory": path.absolute().parent})
+    except ValidationError as error:
+        problem, remedy = _explained(error.errors(include_url=False)[0], SiteSettings)
+        raise ConfigError(problem, hint=remedy) from None
 
 
 def data_of(site: Path) -> Path:
@@ -100,44 +135,6 @@ def parse(text: str) -> dict[str, object]:
         return tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError("Values nested too deeply") from None
-
-
-def describe(settings: SiteSettings) -> str:
-    """Describe where a site's alerts, data and page are, without secrets."""
-    sinks, kept = settings.sinks, settings.retention
-    lines = [
-        f"Site {settings.name}, cameras: {', '.join(one.name for one in settings.cameras)}; scored "
-        f"by {settings.model or 'a model that it learns itself'}.",
-        "Alerts go into the event store, and:",
-    ]
-    if sinks.mqtt:
-        how = "encrypted" if sinks.mqtt.tls else "not encrypted"
-        broker = f"{sinks.mqtt.host}:{sinks.mqtt.port}"
-        lines.append(f"  to the broker {broker}, {how}, under {sinks.mqtt.prefix}/")
-    for webhook in sinks.webhooks:
-        signed = "signed" if webhook.secret else "not signed"
-        lines.append(f"  to {redact(webhook.url)} ({webhook.name}), {signed}")
-    if sinks.file:
-        lines.append(f"  to the file {sinks.file.path}")
-    for people in sinks.notify:
-        lines.append(f"  to people ({people.name}), events of {concern_of(people)}:")
-        lines.append(f"    {'; '.join([', '.join(people.to), *limits_of(people)])}")
-    lines.append(
-        f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
-        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels."
-    )
-    # the page: who can reach it, and over what
-    web = settings.web
-    if not web.enabled:
-        return "\n".join([*lines, "There is no page."])
-    token = web.token or settings.data / "token"
-    lines.append(f"The page is at {web.url}/ and asks for the token in {token}.")
-    if web.trusted_proxies:
-        proxies = ", ".join(web.trusted_proxies)
-        lines.append(f"It listens on {web.host} port {web.port} for the proxy at {proxies}.")
-    elif not web.certificate and not is_loopback(web.host):
-        lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
-    return "\n".join(lines)
 
 
 def read_text(path: Path, hint: str) -> str:

@@ -17,7 +17,7 @@ from stepvad.files import replacing
 from stepvad.site.checking import check
 from stepvad.site.settings.changes import Changes, compare
 from stepvad.site.settings.editing import AddCamera, Edit, KeyChanges, edited
-from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, validate
+from stepvad.site.settings.file import MAX_BYTES, SettingsError, read_text, site_settings, validate
 from stepvad.site.settings.secrets import check_secrets
 from stepvad.site.settings.sections import CameraSettings, Sinks, SiteSettings
 from stepvad.site.sinks import send_test
@@ -56,7 +56,7 @@ class SettingsEditor:
 
     def validate(self, text: str) -> SiteSettings:
         """The settings in a text, as `stepvad watch` reads them."""
-        return validate(text, self.path, SiteSettings)
+        return site_settings(text, self.path)
 
     def _check(self, settings: SiteSettings, typed: Collection[str]) -> None:
         """Check settings as `stepvad watch --check` does, and what only a running site knows."""

@@ -40,10 +40,12 @@ CURRENT = "current"
 """Link to the directory of the model in use."""
 MODEL_NAME = "learned.safetensors"
 
-SourceKind = Literal["stream", "device", "video", "poses", "demo"]
+SourceKind = Literal["stream", "device", "video", "poses", "demo", "nats"]
 Zone = list[tuple[float, float]]
 Named = TypeVar("Named", "WebhookSettings", NotifySettings)
 DEMO = "demo:"
+NATS = "nats:"
+"""Poses that a device publishes for this site, under the name that follows."""
 POSE_SUFFIXES = (".parquet", ".json")
 
 TOKEN = "token"
@@ -134,8 +136,8 @@ class CameraSettings(Section):
     url: str = Field(
         description="rtsp:// or http:// address without credentials, an attached camera "
         "(/dev/video0, or /dev/video0?size=1280x720&rate=15 for a mode), the path of a "
-        "video, of a folder of pictures or of poses (.parquet, .json), or demo: for the "
-        "bundled scene."
+        "video, of a folder of pictures or of poses (.parquet, .json), nats:NAME for poses that "
+        "a device publishes to the brokers of [fleet], or demo: for the bundled scene."
     )
     credentials: Reference | None = Field(
         None, description="Where user:password is kept: env:NAME or file:PATH."
@@ -197,11 +199,18 @@ class CameraSettings(Section):
         """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"
+        if self.url.startswith(NATS):
+            return "nats"
         if is_device(self.url):
             return "device"
         if "://" in self.url:
             return "stream"
         return "poses" if Path(self.url).suffix in POSE_SUFFIXES else "video"
+
+    @property
+    def subject(self) -> str:
+        """The name under which a device publishes poses for this camera."""
+        return self.url.removeprefix(NATS)
 
     @property
     def is_live(self) -> bool:
@@ -238,6 +247,10 @@ class CameraSettings(Section):
     def _url(cls, url: str, info: ValidationInfo) -> str:
         if is_device(url):
             return device_address(url)
+        if url.startswith(NATS) and "://" not in url:
+            if not re.fullmatch(NAME, url.removeprefix(NATS)):
+                raise ValueError("expected nats:NAME of letters, digits, - and _, got another name")
+            return url
         if "://" not in url:
             return url if url == DEMO else str(beside(Path(url), info))
         # a placeholder for a secret is fine, a secret is not
@@ -372,6 +385,47 @@ class Sinks(Section):
         return sinks
 
 
+class TlsFiles(Section):
+    """Certificates, as PEM files; they may be renewed while they are used."""
+
+    ca: Beside = Field(description="Authority that signed the certificate of the brokers.")
+    cert: Beside | None = Field(None, description="Client certificate, if the brokers ask for one.")
+    key: Beside | None = Field(None, description="Key of the client certificate.")
+
+
+class BrokerSettings(Section):
+    """NATS brokers, and how to log in to them."""
+
+    servers: list[str] = Field(
+        ["nats://127.0.0.1:4222"],
+        min_length=1,
+        description="Addresses of the brokers: nats:// or tls://, without credentials.",
+    )
+    user: str | None = Field(None, description="User name, if the brokers ask for one.")
+    password: Reference | None = Field(None, description="env:NAME or file:PATH.")
+    tls: TlsFiles | None = Field(None, description="Encrypt, and check the brokers' certificate.")
+
+    @model_validator(mode="after")
+    def _login(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("expected both user and password or neither, got one")
+        for server in self.servers:
+            if not server.startswith(("nats://", "tls://")) or "@" in server:
+                raise ValueError(
+                    "expected servers as nats://HOST:PORT or tls://HOST:PORT, got something else | "
+                    "credentials belong to user and password"
+                )
+        return self
+
+
+class SiteFleet(BrokerSettings):
+    """The fleet that a site belongs to."""
+
+    group: str = Field(
+        "sites", pattern=NAME, description="Group of sites that run the same model and settings."
+    )
+
+
 class SiteSettings(Section):
     """Everything that `stepvad watch` needs."""
 
@@ -393,12 +447,26 @@ class SiteSettings(Section):
         default_factory=RetentionSettings, description="How long data is kept."
     )
     web: Web = Field(default_factory=Web, description="The page.")
+    fleet: SiteFleet | None = Field(
+        None, description="The fleet that gets the events and says what to run; none by default."
+    )
 
     @field_validator("cameras")
     @classmethod
     def _distinct(cls, cameras: list[CameraSettings]) -> list[CameraSettings]:
         check_distinct(camera.name for camera in cameras)
         return cameras
+
+    @model_validator(mode="after")
+    def _poses(self) -> Self:
+        subjects = [camera.subject for camera in self.cameras if camera.kind == "nats"]
+        check_distinct(subjects)
+        if subjects and self.fleet is None:
+            raise ValueError(
+                f"expected [fleet] with a camera at {NATS}{subjects[0]}, got none | "
+                "name the brokers to which its device publishes"
+            )
+        return self
 
     @model_validator(mode="after")
     def _notified(self) -> Self:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepvad.codec import encode, to_plain
@@ -35,25 +35,11 @@ TIMESTAMP = "Stepvad-Timestamp"
 SIGNATURE = "Stepvad-Signature"
 MOST_BYTES = 1 << 16
 """Maximum size of a response, which is discarded; beyond it the connection is closed."""
-DAY_S = 86400.0
-Verdict = Literal["retry", "retry for a day", "refuse"]
 REFUSED = frozenset({400, 406, 411, 413, 414, 415, 417, 422, 431})
-"""Statuses about the message itself: it would be refused again."""
-BUSY = frozenset({408, 421, 423, 425, 429})
-"""Statuses of a receiver that may take the message soon."""
-UNABLE = frozenset({501, 505})
-"""Statuses of a server that needs another configuration, as most below 500 do."""
+"""Statuses about the message itself: it would be refused again. All others may end."""
 
 LONGEST_LINE = 1 << 20
 """Upper bound for the bytes of a line."""
-
-
-def verdict(status: int) -> Verdict:
-    """Handling of a message after a status other than 2xx."""
-    if status in REFUSED:
-        return "refuse"
-    is_passing = status in BUSY or (status >= 500 and status not in UNABLE)
-    return "retry" if is_passing else "retry for a day"
 
 
 class Webhook:
@@ -103,16 +89,12 @@ class Webhook:
         if 200 <= status < 300:
             return
         problem = f"{self._place}: expected 2xx, got {status}"
-        match verdict(status):
-            case "refuse":
-                raise RefusedError(problem, hint="the receiver refuses messages like this one")
-            case "retry for a day":
-                hint = "check the address and the receiver"
-                if 300 <= status < 400:
-                    hint = "redirects are not followed: name the final address"
-                raise DeliveryError(problem, hint=hint, give_up_s=DAY_S)
-            case "retry":
-                raise DeliveryError(problem, after_s=after_s)
+        if status in REFUSED:
+            raise RefusedError(problem, hint="the receiver refuses messages like this one")
+        hint = "check the address and the receiver" if status < 500 else ""
+        if 300 <= status < 400:
+            hint = "redirects are not followed: name the final address"
+        raise DeliveryError(problem, hint=hint, after_s=after_s)
 
     def close(self) -> None:
         """Close the connection."""
@@ -191,23 +173,31 @@ def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject
 class JsonLines:
     """Appends one line of JSON per event change; it is on disk when `send` returns.
 
-    The file is opened for each line, so it can be moved at any time. A line truncated by a crash
-    is removed before the next write: its message is sent again.
+    The file is opened for each line, so it can be moved at any time. A line that a crash cut off is
+    removed before the next one: its message is sent again.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        """Always `file`: a site has only one."""
-        return "file"
+        self.path, self.name = path, "file"
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Append one line."""
         line = encode(message) + b"\n"
         try:
-            self._append(line)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "r+b", buffering=0) as file:
+                # a line is there as a whole or not at all
+                size = file.seek(0, os.SEEK_END)
+                tail = os.pread(descriptor, LONGEST_LINE, max(size - LONGEST_LINE, 0))
+                torn = tail.rpartition(b"\n")[2]
+                size = file.truncate(size - len(torn) * torn.startswith(b"{"))
+                try:
+                    if (n := os.write(descriptor, line)) < len(line):
+                        raise OSError(f"{n} of {len(line)} bytes were written")
+                    os.fsync(descriptor)
+                except OSError:
+                    file.truncate(size)
+                    raise
         except OSError as error:
             raise DeliveryError(
                 f"{self.path}: expected a file that can be written, got: {os_reason(error)}",
@@ -216,46 +206,6 @@ class JsonLines:
 
     def close(self) -> None:
         """Do nothing: the file is not kept open."""
-
-    def _append(self, line: bytes) -> None:
-        is_new = not self.path.exists()
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            size = self._repaired_size(file)
-            # a line is there as a whole or not at all
-            try:
-                written = os.write(file, line)
-                if written < len(line):
-                    raise OSError(f"{written} of {len(line)} bytes were written")
-                os.fsync(file)
-            except OSError:
-                os.ftruncate(file, size)
-                raise
-        finally:
-            os.close(file)
-        if is_new:  # make its name durable, too
-            directory = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-
-    def _repaired_size(self, file: int) -> int:
-        """Remove a truncated last line; return the size of the file."""
-        size = os.fstat(file).st_size
-        if not size or os.pread(file, 1, size - 1) == b"\n":
-            return size
-        # the last line is torn: cut it off if it is one of ours
-        start = max(size - LONGEST_LINE, 0)
-        tail = os.pread(file, size - start, start)
-        torn = tail[tail.rfind(b"\n") + 1 :]
-        if not torn.startswith(b"{") or (start and len(torn) == len(tail)):
-            raise DeliveryError(
-                f"{self.path}: expected lines of JSON, got something else at the end",
-                hint="use a separate file for the events",
-            )
-        os.ftruncate(file, size - len(torn))
-        return size - len(torn)
 
 
 def _reason(error: BaseException) -> str:

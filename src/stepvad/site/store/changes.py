@@ -7,13 +7,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from stepvad.events.camera import in_words
 from stepvad.events.record import Record, SinkMessage, message
 from stepvad.events.rules import ChangeKind
 from stepvad.poses import Clip
+from stepvad.site.store.positions import PositionBatch
 
 PATIENCE_S = 5.0
 """Once the disk has refused a change for so long, sinks take changes from memory."""
@@ -42,12 +43,10 @@ class PendingChange:
     """The event as it was queued last."""
     queued: float = 0.0
     """Monotonic time."""
-    is_tried: bool = False
-    """True once it may be on disk, whatever the disk said."""
+    number: int = 0
+    """Counts the changes queued."""
     is_told: bool = False
     """True once it was logged, counted and explained."""
-    has_it: set[str] = field(default_factory=set)
-    """Sinks that got it from memory."""
 
     @property
     def key(self) -> ChangeKey:
@@ -91,6 +90,8 @@ class ChangeQueue:
         self._next_version, self._refused_s = next_version, refused_s
         self._patience_s, self._clock = patience_s, clock
         self._waiting: deque[PendingChange] = deque()
+        self._number = 0
+        self._batch: PositionBatch | None = None
         self._known: dict[str, Record] = {}
         """The events changed last, as they are to be stored, by id."""
         self._summaries: dict[str, str] = {}
@@ -127,6 +128,8 @@ class ChangeQueue:
                     change.poses = change.poses or earlier.poses
                     self._waiting.remove(earlier)
                     break
+            self._number += 1
+            change.number = self._number
             self._waiting.append(change)
             # poses are what takes memory
             if len(self._waiting) > MOST_POSES:
@@ -145,6 +148,20 @@ class ChangeQueue:
         """Remove the oldest change, once it is stored."""
         with self._news:
             self._waiting.popleft()
+
+    def put_positions(self, batch: PositionBatch) -> None:
+        """Add positions that follow from all changes queued so far."""
+        with self._news:
+            batch.after, self._batch = self._number, batch
+
+    def due_positions(self) -> PositionBatch | None:
+        """Take the positions if the changes that they follow from are stored."""
+        with self._news:
+            batch = self._batch
+            if batch is None or (self._waiting and self._waiting[0].number <= batch.after):
+                return None
+            self._batch = None
+            return batch
 
     def give_up(self) -> None:
         """Let sinks take at once what is left: nothing more will be stored."""
@@ -168,10 +185,6 @@ class ChangeQueue:
         """Seconds since a change was queued."""
         return self._clock() - change.queued
 
-    def without(self, sink: str) -> list[PendingChange]:
-        """Changes that a sink has not got from memory, the oldest first."""
-        return [one for one in self.waiting() if one.is_news and sink not in one.has_it]
-
     def waiting(self) -> list[PendingChange]:
         """All changes, the oldest first."""
         with self._news:
@@ -181,28 +194,7 @@ class ChangeQueue:
         """Events of which a change waits, by id, as they will be stored."""
         return {one.record.id: one.record for one in self.waiting()}
 
-    def try_to_store(self, key: ChangeKey) -> frozenset[str]:
-        """Note that a change may be on disk from now on; the sinks that have it already."""
-        with self._news:
-            found = self._find(key)
-            if found is None:
-                return frozenset()
-            found.is_tried = True
-            return frozenset(found.has_it)
-
-    def delivered(self, sink: str, key: ChangeKey) -> bool:
-        """Note that a sink has a change; False if a row of it may be on disk, too."""
-        with self._news:
-            found = self._find(key)
-            if found is None:
-                return False
-            found.has_it.add(sink)
-            return not found.is_tried
-
     def __len__(self) -> int:
         """Number of queued changes."""
         with self._news:
             return len(self._waiting)
-
-    def _find(self, key: ChangeKey) -> PendingChange | None:
-        return next((one for one in self._waiting if one.is_news and one.key == key), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import sqlite3
 import threading
 import time
@@ -35,10 +34,10 @@ from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import EventExplanation
 from stepvad.files import remove_leftovers, replacing
 from stepvad.site.settings.sections import RetentionSettings
-from stepvad.site.store.backup import forget_replaced
 from stepvad.site.store.changes import PATIENCE_S, ChangeQueue
 from stepvad.site.store.database import BUSY_S, EVENT_STORE, Database, StoreError
 from stepvad.site.store.outbox import Outbox
+from stepvad.site.store.positions import Positions
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "events.db"
@@ -83,12 +82,10 @@ class Store:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`later` and `busy_s` are those of a `Database`, `patience_s` that of a `ChangeQueue`."""
-        self.path = Path(path)
-        self.sinks = tuple(sinks)
+        self.path, self.sinks = Path(path), tuple(sinks)
         self._clock, self._time = clock, StoreClock(monotonic)
         self._database = Database(self.path, EVENT_STORE, create=create, later=later, busy_s=busy_s)
-        self._counting = threading.Lock()
-        self._version, self._epochs = 0, dict[str, int]()
+        self._counting, self._version, self._epochs = threading.Lock(), 0, dict[str, int]()
         with suppress(StoreError):  # the time is above almost all versions
             ((last,),) = self._database.rows(LAST_VERSION)
             self._version = int(last or 0)
@@ -98,6 +95,7 @@ class Store:
         )
         """Changes that are not stored yet."""
         self.outbox = Outbox(self._database, self.changes, clock)
+        self.positions = Positions(self._database)
 
     def close(self) -> None:
         """Close the file."""
@@ -116,7 +114,8 @@ class Store:
         The first time, end the events that were open when the last run ended.
         """
         with suppress(StoreError):
-            self.stamp(self._clock())
+            with self._database.transaction() as connection:
+                self._time.stamp(connection, self._clock())
             if not self._is_resumed:
                 self.end_interrupted(self._clock())
 
@@ -191,20 +190,18 @@ class Store:
                 encode(record).decode(),
             ),
         )
-        has_it = self.changes.try_to_store((record.id, kind, record.version))
-        sinks = [sink for sink in self.sinks if sink not in has_it]
-        self.outbox.put(connection, sinks, record.id, kind, message(kind, before, record))
+        self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
 
-    def end_interrupted(self, now: float) -> list[Record]:
-        """End the events that were open when the last run ended, at their last change."""
-        ended = []
+    def end_interrupted(self, now: float, camera: str | None = None) -> list[Record]:
+        """End events left open by the last run; of one with a position only if it is `camera`."""
+        ended, goes_on = [], self.positions.loaded - {camera}
         with self._database.transaction() as connection:
             rows = connection.execute(
                 "SELECT body, changed FROM events WHERE end_time IS NULL ORDER BY start_time, id"
             ).fetchall()
             for body, changed in rows:
                 before = decode(Record, body, "event")
-                if before.version > self._began:
+                if before.version > self._began or before.camera in goes_on:
                     continue
                 after = before.ended("interrupted", min(now, changed))
                 after = replace(after, version=self.next_version())
@@ -389,14 +386,7 @@ class Store:
                 deleted = delete_old(connection, retention, time)
         if deleted.events or deleted.poses or not self._database.is_clean:
             self._database.scrub()
-        if not self.clock_doubt:
-            forget_replaced(self.path, retention, now)
         return deleted
-
-    def stamp(self, now: float) -> float:
-        """The time of the store, given the wall clock."""
-        with self._database.transaction() as connection:
-            return self._time.stamp(connection, now)
 
     @property
     def clock_doubt(self) -> str:
@@ -405,7 +395,25 @@ class Store:
 
     def stored(self) -> Inventory:
         """Inventory of the store: counts, sizes and time ranges."""
-        return take_inventory(self._database)
+        kept = []
+        with self._database.snapshot() as connection:
+            for table, holds in KINDS.items():
+                key = "event_id" if table == "outbox" else "id"
+                count, first, last, size = connection.execute(
+                    "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
+                    "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
+                    f"FROM {table} t JOIN events e ON e.id = t.{key}"
+                ).fetchone()
+                what = table.replace("_", " ")
+                kept.append(
+                    Kept(what=what, holds=holds, count=count, first=first, last=last, bytes=size)
+                )
+            cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
+            return Inventory(
+                kept=tuple(kept),
+                files={path: path.stat().st_size for path in self._database.files()},
+                cameras=dict(cameras.fetchall()),
+            )
 
     def backup(self, path: Path) -> None:
         """Write a consistent snapshot atomically while the site keeps running."""
@@ -417,29 +425,6 @@ class Store:
         remove_leftovers(path.parent)  # of backups with other names, such as dates
         with replacing(path, DataError) as temporary:
             self._database.copy(temporary)
-
-
-def take_inventory(database: Database) -> Inventory:
-    """Count rows, sizes and time ranges by kind."""
-    kept = []
-    with database.snapshot() as connection:
-        for table, holds in KINDS.items():
-            key = "event_id" if table == "outbox" else "id"
-            count, first, last, size = connection.execute(
-                "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
-                "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
-                f"FROM {table} t JOIN events e ON e.id = t.{key}"
-            ).fetchone()
-            what = table.replace("_", " ")
-            kept.append(
-                Kept(what=what, holds=holds, count=count, first=first, last=last, bytes=size)
-            )
-        cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
-        return Inventory(
-            kept=tuple(kept),
-            files={path: path.stat().st_size for path in database.files()},
-            cameras=dict(cameras.fetchall()),
-        )
 
 
 def file_sizes(data: Path) -> dict[Path, int]:
@@ -495,6 +480,8 @@ def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome
         return "stored"
     if not before.is_open:
         return "ended"
+    if kind == "new" and before.start_time == record.start_time:  # its frames are scored again
+        return "repeated"
     if kind == "new":
         raise DataError(f"event {record.id}: expected an update, got new for an event that is open")
     return "stored"
@@ -525,41 +512,24 @@ CONFIRM_S = 3 * DAY_S
 
 
 class StoreClock:
-    """Time by which rows get old: the wall clock as far as it is believed."""
+    """Time by which rows get old: the wall clock, unless it jumped in the last days."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._expected: float | None = None
-        self._ahead_s = math.nan  # after a start not known: the time off is no second jump
-        self._held_s = self._since = self._read_at = 0.0
+        self._monotonic, self._read_at = monotonic, monotonic()
         self.doubt = ""
         """The reason why nothing is deleted by age; empty if the clock is believed."""
 
     def stamp(self, connection: sqlite3.Connection, wall: float) -> float:
         """The time of the store, to stamp rows with; save it in the caller's transaction."""
-        now = self._monotonic()
-        # at the first call: the saved time, and for how long the wall clock was off by then
-        if self._expected is None:
-            row = connection.execute("SELECT time, held_s, since FROM clock").fetchone()
-            self._expected, self._held_s, self._since = row or (wall, 0.0, wall)
-            if not self._held_s:
-                self._since = wall if abs(wall - self._expected) <= JUMP_S else math.inf
-            self._read_at = now
-        # how far the wall clock is from the time that has passed, and since when by that much
-        passed_s, self._read_at = now - self._read_at, now
-        expected = self._expected + passed_s
-        ahead_s = wall - expected
-        has_moved = abs(ahead_s - self._ahead_s) > JUMP_S
-        self._held_s = passed_s if has_moved else self._held_s + passed_s
-        is_near, is_held = abs(ahead_s) <= JUMP_S, self._held_s >= CONFIRM_S
-        if is_held and ahead_s > JUMP_S:  # what this run stored before the jump is no older for it
-            connection.execute(
-                "UPDATE events SET stored = stored + ? WHERE stored >= ? AND stored <= ?",
-                (ahead_s, self._since, expected - self._held_s),
-            )
-        if is_near or (is_held and ahead_s > 0):  # a slow clock is never followed
-            expected, ahead_s, self._held_s = wall, 0.0, 0.0
-        self._expected, self._ahead_s = expected, ahead_s
+        # the saved time with what has passed since, and for how long the clock has differed from it
+        row = connection.execute("SELECT time, held_s FROM clock").fetchone()
+        expected, held_s = row or (wall, 0.0)
+        passed_s = self._monotonic() - self._read_at
+        self._read_at += passed_s
+        ahead_s = wall - expected - passed_s
+        is_near = abs(ahead_s) <= JUMP_S
+        held_s = 0.0 if is_near else held_s + passed_s
+        is_held = held_s >= CONFIRM_S
         doubt = ""
         if not (is_near or is_held):
             days = f"{abs(ahead_s) / DAY_S:.0f} days {'ahead of' if ahead_s > 0 else 'behind'}"
@@ -567,12 +537,12 @@ class StoreClock:
                 f"the wall clock is {days} the time that has passed: nothing is deleted by age "
                 f"until it is right, or has run for {CONFIRM_S / DAY_S:.0f} days"
             )
+        follows = is_near or (is_held and ahead_s > 0)  # a slow clock is never followed
+        expected, held_s = (wall, 0.0) if follows else (expected + passed_s, held_s)
         if bool(doubt) != bool(self.doubt):
             logger.warning("%s", doubt or "the wall clock is believed again")
         self.doubt = doubt
-        # saved in the transaction of the rows that it stamps
-        values = (expected, self._held_s, self._since)
-        connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?)", values)
+        connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?)", (expected, held_s))
         return max(wall, expected)
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -19,7 +19,7 @@ from stepvad.events.record import DeliveryError, RefusedError, Sink, SinkMessage
 from stepvad.events.rules import ChangeKind
 from stepvad.retries import Backoff
 from stepvad.site.stages import Loop
-from stepvad.site.store.changes import ChangeKey, ChangeQueue
+from stepvad.site.store.changes import ChangeKey, ChangeQueue, PendingChange
 from stepvad.site.store.database import Database, StoreError
 
 
@@ -57,6 +57,13 @@ class OutboxMessage:
 
 
 _VERSION = "CASE WHEN json_valid(body) THEN json_extract(body, '$.after.version') END"
+_LEFT = f"""
+SELECT count(*) FROM outbox WHERE sink = ?1 AND refused IS NULL AND NOT EXISTS (
+    SELECT 1 FROM json_each(?2) done WHERE event_id = json_extract(done.value, '$[0]')
+    AND kind = json_extract(done.value, '$[1]')
+    AND coalesce({_VERSION}, 0) = json_extract(done.value, '$[2]')
+)
+"""  # noqa: S608  constant
 
 
 class Outbox:
@@ -73,8 +80,8 @@ class Outbox:
         self._clock = clock
         self._news = threading.Condition()
         self._posted = 0
-        self._done: dict[str, set[tuple[int, ChangeKey]]] = defaultdict(set)
-        """By sink: messages that are delivered, whose rows may still be there."""
+        self._done: dict[str, set[ChangeKey]] = defaultdict(set)
+        """By sink: messages that are delivered, whose rows may be there, or may still come."""
         changes.on_overdue = self.ring
 
     def now(self) -> float:
@@ -132,8 +139,7 @@ class Outbox:
         problem, found = None, list[OutboxMessage]()
         try:
             stored = self.waiting(sink, limit + len(done))
-            # delivered from disk or from memory
-            found = [one for one in stored if not {(one.seq, one.key), (0, one.key)} & done]
+            found = [one for one in stored if one.key not in done]
         except StoreError as error:
             problem = error
         if len(found) < limit and self._changes.is_overdue:
@@ -159,38 +165,38 @@ class Outbox:
                 error=None,
                 version=one.record.version,
             )
-            for one in self._changes.without(sink)
+            for one in self._unsent(sink)
         ]
+
+    def _unsent(self, sink: str) -> list[PendingChange]:
+        """Changes that wait for the disk and that a sink has not got."""
+        done = self._done[sink]
+        return [one for one in self._changes.waiting() if one.is_news and one.key not in done]
 
     def lag(self, sink: str) -> int:
         """Number of pending messages of a sink; without those on a disk that cannot be read."""
-        count = len(self._changes.without(sink))
+        count = len(self._unsent(sink))
         with suppress(StoreError):
-            query = "SELECT count(*) FROM outbox WHERE sink = ?1 AND refused IS NULL "
-            query += "AND seq NOT IN (SELECT value FROM json_each(?2))"
-            done = json.dumps([seq for seq, _ in {*self._done[sink]}])
-            ((stored,),) = self._database.rows(query, sink, done)
+            done = json.dumps([*self._done[sink]])
+            ((stored,),) = self._database.rows(_LEFT, sink, done)
             count += int(stored)
         return count
 
     def delivered(self, message: OutboxMessage) -> None:
         """Remove a message that was delivered; its row goes when the disk takes changes again."""
-        if self._changes.delivered(message.sink, message.key):
-            return
-        self._done[message.sink].add((message.seq, message.key))
+        self._done[message.sink].add(message.key)
         if not self.trouble:
             self._tidy(message.sink)
 
     def _tidy(self, sink: str) -> None:
-        """Delete the rows of what was delivered."""
-        done = {*self._done[sink]}
-        named = f"?2 = 0 AND event_id = ?3 AND kind = ?4 AND {_VERSION} = ?5"
-        statement = (
-            f"DELETE FROM outbox WHERE sink = ?1 AND refused IS NULL AND (seq = ?2 OR {named})"  # noqa: S608  constant
-        )
+        """Delete the rows of what was delivered, and forget it unless its row is yet to come."""
+        waiting = {one.key for one in self._changes.waiting()}
+        done = self._done[sink] - waiting
+        named = f"event_id = ? AND kind = ? AND coalesce({_VERSION}, 0) = ?"
+        statement = f"DELETE FROM outbox WHERE sink = ? AND refused IS NULL AND {named}"  # noqa: S608  constant
         with suppress(StoreError):
             with self._database.transaction() as connection:
-                connection.executemany(statement, [(sink, seq, *key) for seq, key in done])
+                connection.executemany(statement, [(sink, *key) for key in done])
             self._done[sink] -= done
 
     def failed(self, message: OutboxMessage, error: str, next_try: float) -> None:
@@ -219,13 +225,12 @@ class Outbox:
             )
         self.delivered(message)
 
-    def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
+    def resend(self) -> int:
         """Requeue refused messages at their place in the order; return how many."""
         count = self._database.change(
-            "UPDATE outbox SET refused = NULL, error = NULL, tries = 0, next_try = 0, created = ?3 "
-            "WHERE refused IS NOT NULL AND (?1 IS NULL OR sink = ?1) "
-            "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))",
-            *(sink, None if seqs is None else json.dumps([*seqs]), self._clock()),
+            "UPDATE outbox SET refused = NULL, error = NULL, tries = 0, next_try = 0, created = ? "
+            "WHERE refused IS NOT NULL",
+            self._clock(),
         )
         if count:
             self.ring()
@@ -293,7 +298,6 @@ class SinkDelivery:
         *,
         first_s: float = FIRST_S,
         longest_s: float = LONGEST_S,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = sink.name
         self.stage = Loop(
@@ -311,9 +315,6 @@ class SinkDelivery:
         self.last_error: str | None = None
         """None after a successful delivery."""
         self.sink, self._outbox = sink, outbox
-        self._monotonic = monotonic
-        self._misconfigured_at: float | None = None
-        """Since when the sink has returned only errors that need a change of configuration."""
         self._retries, self._troubles = Backoff(first_s, longest_s), Backoff(first_s, longest_s)
         """Back-off for errors of the sink, and for those of the store."""
         self._called = threading.Event()
@@ -376,7 +377,7 @@ class SinkDelivery:
         try:
             self.sink.send(message.kind, _readable(message))
         except DeliveryError as error:
-            if isinstance(error, RefusedError) or self._is_given_up(message, error):
+            if isinstance(error, RefusedError):
                 self.refused += 1
                 self._fail(str(error))
                 self._outbox.refused(message, str(error))
@@ -384,27 +385,13 @@ class SinkDelivery:
             self._put_off(message, str(error), error.after_s)
             return False
         except Exception as error:
-            self._misconfigured_at = None
             self._put_off(message, type(error).__name__, 0.0)
             return False
-        self._misconfigured_at = None
         self._retries.reset()
         self._outbox.delivered(message)
         if self._timed is None:
             self._succeed()
         return True
-
-    def _is_given_up(self, message: OutboxMessage, error: DeliveryError) -> bool:
-        """True if a misconfiguration has lasted so long that the message becomes a dead letter."""
-        if error.give_up_s is None:
-            self._misconfigured_at = None
-            return False
-        # both since this process noticed and since the message was written
-        now = self._monotonic()
-        if self._misconfigured_at is None:
-            self._misconfigured_at = now
-        waited_s = min(now - self._misconfigured_at, self._outbox.now() - message.created)
-        return waited_s >= error.give_up_s
 
     def _put_off(self, message: OutboxMessage, words: str, after_s: float) -> None:
         self._retries.failures = max(self._retries.failures, message.tries)

@@ -5,8 +5,8 @@ let logsOut = false;
 addEventListener("submit", (event) => { logsOut ||= event.target.action.endsWith("/logout"); });
 export const toLogIn = () => { if (!logsOut) location.assign("/login"); };
 
-// One question to the site; null if it has no answer, `refused` hears why. Who is not logged in is sent to the form.
-export const ask = async (path, { method = "GET", body, refused } = {}) => {
+// One question to the site; null if it has no answer, `refused` and `away` hear why. Who is not logged in is sent to the form.
+export const ask = async (path, { method = "GET", body, refused, away } = {}) => {
   const answer = await fetch(path, {
     method,
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
@@ -18,6 +18,7 @@ export const ask = async (path, { method = "GET", body, refused } = {}) => {
     toLogIn();
     return null;
   }
+  if (answer.status === 503) away?.(await answer.json().then(({ detail }) => detail, () => ""));
   if (answer.status === 422) refused?.((await answer.json()).detail);
   if (!answer.ok) return null;
   return answer.status === 204 ? {} : answer.json();

@@ -136,19 +136,22 @@ export class EventView {
     const box = this.part(".motion");
     if (!box.children.length) box.append(element("p", "note", "Loading…"));
     const path = `/api/events/${encodeURIComponent(id)}`;
-    const [told, found] = await Promise.all([ask(`${path}/explanation`), ask(`${path}/scene`)]);
+    let why = "";
+    const away = (words) => { why = words; };
+    const [told, found] = await Promise.all([ask(`${path}/explanation`, { away }), ask(`${path}/scene`)]);
     if (this.id !== id) return;
     const top = this.event.top_score;
     const isOld = !told || Math.abs(told.score - top) > 0.02 * top;
     if (isOld && tries < TRIES) setTimeout(() => this.id === id && this.explain(id, tries + 1), AGAIN_MS);
     if (found?.scene) this.playScene(found.scene, told);
     if (told) this.play(told);
-    else if (!this.explained) this.without(box);
+    else if (!this.explained) this.without(box, why);
   }
 
-  without(box) {
-    const why = this.player ? "No close-up: " : "There is no explanation: ";
-    box.replaceChildren(element("p", "note", `${why}its poses have not arrived yet, or are no longer kept.`));
+  without(box, away) {
+    const what = this.player ? "No close-up: " : "There is no explanation: ";
+    const why = away || `${what}its poses have not arrived yet, or are no longer kept.`;
+    box.replaceChildren(element("p", "note", why));
     if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
   }
 

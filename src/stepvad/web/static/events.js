@@ -59,6 +59,15 @@ export class Events {
     this.offer(this.filters.elements.camera, names);
   }
 
+  // The events of a camera, or of `SITE/`.
+  choose(name) {
+    const select = this.filters.elements.camera;
+    if (![...select.options].some((option) => option.value === name)) select.add(new Option(name, name));
+    select.value = name;
+    this.filters.querySelector("details").open = true;
+    this.restart();
+  }
+
   setZones(names) {
     for (const name of names) this.zones.add(name);
     this.offer(this.filters.elements.zone, [...this.zones].sort());

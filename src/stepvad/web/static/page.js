@@ -6,6 +6,7 @@ import { EventView } from "./event.js";
 import { MomentView } from "./moment.js";
 import { showHealth, showStored } from "./health.js";
 import { refreshLearning } from "./learning.js";
+import { showSites } from "./sites.js";
 import { Wall } from "./wall.js";
 import { element, sentence, when } from "./words.js";
 
@@ -43,6 +44,7 @@ const hear = (message) => {
   for (const one of message.cameras) cameras.set(one.name, one);
   events.setZones(message.cameras.flatMap((one) => Object.keys(one.zones)));
   wall.showCameras(message.cameras, message.now);
+  if (!hasWall) showSites((name) => events.choose(name));
   if (hasWall) events.setCameras(message.cameras.map((one) => one.name));
   showHealth(message.cameras, message.sinks);
   if (message.events && message.events !== known) {
@@ -50,8 +52,8 @@ const hear = (message) => {
     events.load();
     view.refresh();
     showStored();
-    refreshLearning();
-    if (!hasWall) start();
+    if (hasWall) refreshLearning();
+    else start();
   }
 };
 
@@ -80,6 +82,6 @@ connect(hear, () => {
   timelines();
 });
 setInterval(timelines, REFRESH_MS);
-setInterval(refreshLearning, LEARNING_MS);
+setInterval(() => cameras.size && refreshLearning(), LEARNING_MS);
 addEventListener("hashchange", follow);
 follow();

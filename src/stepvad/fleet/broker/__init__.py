@@ -1,1 +1,0 @@
-"""The bus between edges and workers: subjects, streams, consumers, leases, on NATS."""

@@ -1,1 +1,0 @@
-"""Cameras at the edge of a fleet: poses in batches, buffered while the broker is unreachable."""

@@ -1,1 +1,0 @@
-"""Events of a fleet in PostgreSQL: written once, read by the page."""

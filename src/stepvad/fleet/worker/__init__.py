@@ -1,1 +1,0 @@
-"""Workers lease shards of cameras, score their poses and publish their events."""
