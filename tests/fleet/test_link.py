@@ -139,13 +139,13 @@ class Centre:
         data = json.dumps(marks).encode()
         self.connection.ask(lambda page: page.publish(streams.marks("north"), data), 5)
 
-    def told(self, kind: str = "mark") -> list[dict[str, Any]]:
-        """Messages of the site of one kind that wait for the writer, the oldest first."""
+    def told(self, *kinds: str) -> list[dict[str, Any]]:
+        """Messages of the site of some kinds that wait for the writer, the oldest first."""
 
         async def read(page: Connection) -> list[dict[str, Any]]:
             async with aclosing(streams.Reader(page, streams.EVENTS, "test")) as reader:
                 messages = await reader.read() if await reader.open() else []
-            return [told for one in messages if (told := json.loads(one.data))["type"] == kind]
+            return [told for one in messages if (told := json.loads(one.data))["type"] in kinds]
 
         return self.connection.ask(read, 10)
 
@@ -343,7 +343,7 @@ def test_a_mark_of_the_centre_is_applied_with_its_audit_unless_one_is_later(
         assert sorted(site.audit) == sorted(
             ("fleet:anna", f"{one.id}: normal") for one in (event, seen)
         )
-        assert [one["id"] for one in centre.told()] == [later.id]  # no other is sent back
+        assert [one["id"] for one in centre.told("mark")] == [later.id]  # no other is sent back
     centre.mark({event.id: {"mark": None, "at": now + 1, "by": "ben"}})
     centre.status()
     assert site.store.reviews()[event.id] == Review(None, now + 1, "fleet:ben")
@@ -370,7 +370,7 @@ def test_marks_made_at_the_site_are_sent_once_and_so_is_what_was_taken_back(
     site.store.see(seen.id, now, "ben")
     site.store.mark(event.id, "normal", now, "ben")
     centre.status()
-    (told,) = centre.told()
+    (told,) = centre.told("mark")
     assert told == {
         "type": "mark",
         "site": "north",
@@ -383,16 +383,19 @@ def test_marks_made_at_the_site_are_sent_once_and_so_is_what_was_taken_back(
     }
     restarted(site, server)
     centre.status()
-    assert len(centre.told()) == 1
+    assert len(centre.told("mark")) == 1
     site.store.mark(event.id, None, now + 1, "ben")
     centre.status()
-    assert [(one["mark"], one["at"]) for one in centre.told()] == [("normal", now), (None, now + 1)]
+    assert [(one["mark"], one["at"]) for one in centre.told("mark")] == [
+        ("normal", now),
+        (None, now + 1),
+    ]
     # a state that cannot be read keeps no site from its start
     (site.data / "fleet" / "link.json").write_text('{"version": 99}')
     site.store.mark(event.id, "right", now + 2, "ben")
     restarted(site, server)
     centre.status()
-    assert [one["mark"] for one in centre.told()][2:] == ["right"]
+    assert [one["mark"] for one in centre.told("mark")][2:] == ["right"]
 
 
 @pytest.mark.slow
@@ -411,7 +414,7 @@ def test_a_site_needs_no_rights_beyond_its_own(
         site.store.put_poses(event.id, b"poses")
         site.store.mark(event.id, "right", now - 1, "ben")
         assert centre.status().refused is None
-        assert [one["mark"] for one in centre.told()] == ["right"]
+        assert [one["mark"] for one in centre.told("mark")] == ["right"]
         centre.mark({event.id: {"mark": "normal", "at": now, "by": "anna"}})
         centre.publish(demo_run(centre))
         assert centre.status().refused is None
