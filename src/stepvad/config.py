@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 ViewKind = Literal["pose", "motion", "place"]
 """What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
+ScoredBy = Literal["energy", "usual"]
+"""What a view scores by: the paper's energy, or the distance to the nearest usual motion."""
 Joints = Literal["body", "middle", "weighed"]
 """Where joints go that were not found, and those that are unsure."""
 Projection = Literal["pca", "raw"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
-Method = Literal["step", "raw-modulated", "raw", "vanilla", DistanceMethod]
-"""STEP and the methods it is compared with."""
+Method = Literal["step", "usual", "raw-modulated", "raw", "vanilla", DistanceMethod]
+"""STEP, the nearest usual motion, and the methods they are compared with."""
 Engine = Literal["numpy", "onnxruntime", "openvino", "openvino-bfloat16"]
 Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
@@ -38,8 +40,8 @@ LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""
 LONG, SHORT = 24, 8
 """Poses that they have at least: the noise of fewer does not average out."""
-VIEW_WIDTH, SMALL_WIDTH = 256, 64
-"""Hidden units for one pose of several, and for motion and place."""
+HALF = 0.5
+"""Whitening of the poses whose distances are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,8 @@ class Config:
     """Frames in a window."""
     view: ViewKind = "pose"
     """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
+    scored_by: ScoredBy = "energy"
+    """The paper's `energy`, or the distance to the nearest `usual` motion, which needs no torch."""
     least: int | None = None
     """Poses from which on a young track has windows, its first one repeated; None waits for T."""
     clock: bool = False
@@ -203,28 +207,41 @@ class Config:
         """Settings for a user's own footage: as short a training, and windows by the clock."""
         return replace(cls.short(), clock=True)
 
-    def per_view(self, kinds: Sequence[ViewKind], fps: float) -> tuple[Config, ...]:
-        """Settings of several views to join: each kind over a second and over a third of one.
+    @classmethod
+    def usual(
+        cls,
+        fps: float,
+        kinds: Sequence[ViewKind] = ("pose", "motion"),
+        *,
+        clock: bool = True,
+        seed: int = 0,
+    ) -> tuple[Config, ...]:
+        """Settings of the views that are scored by their nearest usual motion.
 
-        At low frame rates they last longer, because fewer than 24 and 8 poses are too noisy.
-
-        The place is taken over a third of a second alone. Joints are weighed by their own noise,
-        windows no more by their confidence. Poses come first, the longest view above all.
+        The pose over a second and over a third of one, the motion over a second and, where the
+        camera never moves, the place over a third. At low frame rates they last longer, because
+        fewer than 24 and 8 poses are too noisy. Poses come first, the longest view above all.
         """
         if "pose" not in kinds or not {*kinds} <= {*get_args(ViewKind)}:
             raise ConfigError(
                 f"views: expected pose, optionally with motion or place, got {', '.join(kinds)}"
             )
         long, short = max(round(LONG_S * fps), LONG), max(round(SHORT_S * fps), SHORT)
-        base = replace(self, joints="weighed", confidence=False, split_jumps=True)
-        pose = replace(base, width=min(self.width, VIEW_WIDTH))
+        base = cls(
+            fps=fps,
+            clock=clock,
+            seed=seed,
+            scored_by="usual",
+            joints="weighed",
+            confidence=False,
+            split_jumps=True,
+        )
+        pose = replace(base, reference=Reference(whitening=HALF))
         views = [replace(pose, T=long, least=short), replace(pose, T=short, least=short // 4)]
         if "motion" in kinds:
-            motion = replace(base, width=SMALL_WIDTH, view="motion")
-            views += [replace(motion, T=long, least=short)]
-            views += [replace(motion, T=short, least=short // 2)]
+            views.append(replace(base, view="motion", T=long, least=short))
         if "place" in kinds:
-            views.append(replace(base, width=SMALL_WIDTH, view="place", T=short))
+            views.append(replace(base, view="place", T=short))
         return tuple(views)
 
     @property
@@ -305,6 +322,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 """Types that a setting accepts, by how its field is annotated."""
 CHOICES = {
     "ViewKind": get_args(ViewKind),
+    "ScoredBy": get_args(ScoredBy),
     "Joints": get_args(Joints),
     "Projection": get_args(Projection),
     "Network": get_args(Network),

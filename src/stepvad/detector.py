@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Checkpoint, Compute, Config, Runtime
-from stepvad.errors import ConfigError, DataError, MissingExtraError, Report, silent
+from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress, Report, silent
 from stepvad.model import modelfile
 from stepvad.model.engines import EngineNetwork, Weights, choose, fold
-from stepvad.model.footage import Footage, Projected, fit_space, hold_out, resolve
+from stepvad.model.footage import Footage, Projected, fit_space, resolve
 from stepvad.model.modelfile import QUANTILES, SMALLEST, Origin
-from stepvad.model.pcspace import Moments
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.model.scoring import (
     BATCH,
+    EnergyModel,
     Model,
     Scores,
     SurpriseByAge,
@@ -27,10 +28,10 @@ from stepvad.model.scoring import (
     WindowScores,
     score_clip,
 )
+from stepvad.model.usual import PROJECTED, SAMPLE, Centroids, cross_distances, folds_of_tracks
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import measure_noise
-from stepvad.windows.runs import cut_in_pieces
 from stepvad.windows.views import ViewSettings, Windows, amounts, n_columns
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Detector:
     """
 
     views: tuple[View, ...]
-    """The paper's one view, or several whose scores are joined; the first is the longest."""
+    """The paper's one view, or several of usual motion; the first is the longest."""
     skeleton: Skeleton
     """The joints it models."""
     origin: Origin
@@ -102,14 +103,17 @@ class Detector:
         *,
         projection_clips: Iterable[Clip] | None = None,
         keep_best: Callable[[Detector], float] | None = None,
+        folds: Sequence[int] | None = None,
         report: Report = silent,
         checkpoint: Checkpoint | None = None,
         compute: Compute = Compute(),
     ) -> Detector:
         """Learn normal motion from clips that show nothing else.
 
-        Several settings, such as those of `Config.per_view`, are views to join.
-        The projection also learns from `projection_clips`, which may show anomalies; the energy
+        Several settings, those of `Config.usual`, are views that are scored by their nearest usual
+        motion: such a fit takes seconds, and only `folds`, `report` and `compute.runtime` matter.
+        `folds` says in which of four parts each clip is; see `without`. Of the paper's energy:
+        the projection also learns from `projection_clips`, which may show anomalies; the energy
         model never sees them. `keep_best` rates the detector after every epoch, with Ē_i and
         Var(E_i) of `RATED_WINDOWS` training windows, and the best one is returned, with those of
         all. `report` receives progress. `checkpoint` names a file to which the training state is
@@ -117,27 +121,31 @@ class Detector:
         one, is another. `compute` selects the device, precision and compilation of the
         training, and the runtime. Requires the train extra.
         """
-        try:
-            from stepvad.model import training
-        except ImportError as error:
-            raise MissingExtraError("fit", "train") from error
         configs = (config,) if isinstance(config, Config) else tuple(config)
-        # errors now, not after the projection or the training
-        training.torch_device(compute.device)
-        choose(compute.runtime, width=configs[0].width)
-        if len(configs) > 1 and (keep_best or checkpoint or projection_clips):
+        is_usual = configs[0].scored_by == "usual"
+        if any((one.scored_by == "usual") != is_usual for one in configs) or (
+            len(configs) > 1 and (not is_usual or keep_best or checkpoint or projection_clips)
+        ):
             raise ConfigError(
-                "fit: expected one view for validation, checkpoints and projection clips, "
-                f"got {len(configs)}",
-                hint="leave them out, or fit a single view",
+                "fit: expected several views of usual motion, without validation, checkpoints and "
+                "projection clips, or one view of the paper's energy",
+                hint="views are those of Config.usual",
             )
+        if not is_usual:
+            try:
+                from stepvad.model import training
+            except ImportError as error:
+                raise MissingExtraError("fit", "train") from error
+            # errors now, not after the projection or the training
+            training.torch_device(compute.device)
+        choose(compute.runtime, width=configs[0].width)
         # the noise of joints is measured on all clips, once for all views
         noise: tuple[float, ...] = ()
         if configs[0].joints == "weighed":
             clips = [*clips]
             noise = measure_noise(track for clip in clips for track in clip.tracks)
-        if len(configs) > 1:
-            return _fit_views([*clips], configs, noise, report, compute)
+        if is_usual:
+            return _fit_usual(clips, configs, noise, folds, report, compute)
         fit = _Fit.start(clips, projection_clips, ViewSettings(configs[0], noise), compute, report)
         return fit.train(
             validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
@@ -195,41 +203,56 @@ class Detector:
     def score_windows(self, windows: Windows) -> WindowScores:
         """A(x) of windows cut with this detector's settings (Eq. 8).
 
-        With several views, the mean of -log p over them; E then holds each.
+        With several views, -log p of the pose or of the motion, whichever is larger, or its mean
+        with that of the place; E then holds that of each view.
         """
         windows.expect(self.view_settings, self.skeleton)
-        if len(self.views) == 1:
+        if self.config.scored_by == "energy":
             E, A = self.views[0].score(windows)
         else:
-            E, weight = self._weighed(windows, self._view_scores(windows))
-            A = (E * weight).sum(axis=1)
+            E = self._nats(windows, self._view_scores(windows))
+            A = (E * self._weights(E)).sum(axis=1)
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
+
+    def without(self, fold: int) -> Detector:
+        """A detector of usual motion without what it learned from one part of the clips.
+
+        It scores this part as footage that it has not seen.
+        """
+        views = []
+        for view in self.views:
+            learned = view.model.learned
+            if isinstance(learned, Centroids):
+                view = replace(view, model=replace(view.model, learned=learned.without(fold)))
+            views.append(view)
+        return replace(self, views=tuple(views))
 
     def contributions(
         self, windows: Windows, scores: Sequence[NDArray[np.floating]] | None = None
     ) -> NDArray[np.float64]:
         """Parts of the scores of windows that each view adds, `(N, views)`: rows sum to A.
 
-        With `scores`, one array per view, its windows have these in place of their own.
+        With `scores`, one array per view, its windows have these in place of their own, and the
+        weights that they have by their own.
         """
-        nats, weight = self._weighed(windows, scores or self._view_scores(windows))
-        return np.asarray(nats.astype(np.float64) * weight)
+        own = self._nats(windows, self._view_scores(windows))
+        nats = own if scores is None else self._nats(windows, scores)
+        return np.asarray(nats.astype(np.float64) * self._weights(own))
 
     def _view_scores(self, windows: Windows) -> list[NDArray[np.float32]]:
-        """The scores of each view's windows, by the view alone (Eq. 8)."""
+        """The scores of each view's windows, by the view alone."""
         nothing = np.empty(0, np.float32)
         return [
             view.score(own.windows)[1] if len(own.rows) else nothing
             for own, view in zip(windows.views, self.views, strict=True)
         ]
 
-    def _weighed(
+    def _nats(
         self, windows: Windows, scores: Sequence[NDArray[np.floating]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """-log p of the scores of each view's windows, `(N, views)`; the views' weights, of sum 1.
+    ) -> NDArray[np.float32]:
+        """-log p of the scores of each view's windows, `(N, views)`.
 
-        A view that a young window has too few poses for says what it says of normal ones: 1. Pose,
-        motion and place weigh the same, whatever the number of their lengths.
+        A view that a young window has too few poses for says what it says of normal ones: 1.
         """
         nats = np.ones((len(windows), len(self.views)), np.float32)
         for number, view in enumerate(self.views):
@@ -238,53 +261,85 @@ class Detector:
             rarity = view.rarity(A, ages)
             is_place = view.config.view == "place"
             nats[own.rows, number] = np.minimum(rarity, NEW_PLACE) if is_place else rarity
-        # shares of the views, of sum 1, (views,)
-        kinds = [view.config.view for view in self.views]
-        share = np.array([1 / kinds.count(kind) for kind in kinds], np.float32)
-        return nats, share / share.sum()
+        return nats
+
+    def _weights(self, nats: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Weights of the views in the score of each window, `(N, views)`: rows sum to 1."""
+        kinds = np.array([view.config.view for view in self.views])
+        weights = np.zeros_like(nats)
+        pose = kinds == "pose"
+        weights[:, pose] = 1 / pose.sum()
+        # the larger of pose and motion; and the place says as much as the body
+        for motion in np.flatnonzero(kinds == "motion"):
+            is_motion = nats[:, motion] > (nats * weights).sum(axis=1)
+            weights[is_motion] = kinds == "motion"
+        for place in np.flatnonzero(kinds == "place"):
+            weights /= 2
+            weights[:, place] = 0.5
+        return weights
 
 
-def _fit_views(
-    clips: list[Clip],
+def _fit_usual(
+    clips: Iterable[Clip],
     configs: Sequence[Config],
     noise: tuple[float, ...],
+    folds: Sequence[int] | None,
     report: Report,
     compute: Compute,
 ) -> Detector:
-    """Fit each view on a part of the clips, and rank its scores on the rest."""
-    learned, held_out = hold_out(clips)
-    fits: list[Detector] = []
-    for config in configs:
-        # all views have the frame rate that the first one found
-        fps = fits[0].config.fps if fits else config.fps
-        settings = ViewSettings(replace(config, fps=fps), noise)
-        fitted = _Fit.start(learned, None, settings, compute, report).train()
-        model = replace(fitted.model, usual=_usual(fitted, clips))
-        view = replace(fitted.views[0], model=model, surprise=rank_scores(fitted, held_out))
-        fits.append(replace(fitted, views=(view,)))
-    return replace(fits[0], views=tuple(view for fitted in fits for view in fitted.views))
+    """Learn the usual motion of each view, and how far from it windows are of unseen footage."""
+    footage = Footage.from_clips(clips, [ViewSettings(config, noise) for config in configs])
+    index, rng = footage.index, np.random.default_rng(configs[0].seed)
+    # the windows to learn from, and the fold of each, (n,)
+    n = min(len(index), SAMPLE)
+    rows = (np.arange(n) + rng.random()) * len(index) // n if n else np.arange(0)
+    rows = rows.astype(np.int64)
+    fold = folds_of_tracks(footage.n_tracks, folds)[index.track_id[rows]]
+    track = index.track_id[rows]
+    some = index.windows(rows[::PROJECTED] if n > SAMPLE / PROJECTED else rows)
+    # windows as each view sees them, the rows that are long enough, and their ages
+    spaces = []
+    for view, own in zip(index.views, some.views, strict=True):
+        config = resolve(view.config, footage.skeleton)
+        spaces.append((config, _space(own.windows.x, config)))
+    points: list[list[NDArray[np.float32]]] = [[] for _ in spaces]
+    whose: list[list[NDArray[np.int64]]] = [[] for _ in spaces]
+    ages: list[list[NDArray[np.int64]]] = [[] for _ in spaces]
+    amount: list[NDArray[np.float32]] = []
+    for first in range(0, n, BATCH):
+        windows = index.windows(rows[first : first + BATCH])
+        for number, (own, (config, space)) in enumerate(zip(windows.views, spaces, strict=True)):
+            points[number].append(space.project(own.windows.x))
+            whose[number].append(first + own.rows)
+            ages[number].append(own.windows.ages(config))
+            if config.view == "motion":
+                amount.append(amounts(own.windows.x, "motion"))
+        report(Progress("usual motion", first + len(windows), n))
+    views = []
+    for number, (config, space) in enumerate(spaces):
+        z, row = np.concatenate(points[number]), np.concatenate(whose[number])
+        centroids = Centroids.fit(z, track[row], fold[row], rng)
+        # how far windows are from the usual motion of footage that they are not in, by age
+        d = cross_distances(centroids, z, fold[row])
+        surprise = SurpriseByAge.measure(d, np.concatenate(ages[number]), config)
+        usual = None
+        if config.view == "motion":
+            quantiles = np.quantile(np.concatenate(amount).astype(np.float64), QUANTILES, axis=0)
+            usual = np.ascontiguousarray(quantiles.T)
+        model = Model(space, centroids, noise, index.views[number].pace, usual)
+        views.append(View(config, model, surprise, compute.runtime))
+        report(Progress("centroids", number + 1, len(spaces)))
+    return Detector(tuple(views), footage.skeleton, footage.origin(0))
 
 
-def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
-    """Rank the scores of a view among the windows of footage that it has not seen."""
-    # scores by the view alone, and the poses at hand, of all held-out windows
-    A, ages = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
-    for clip in held_out:
-        for index, _ in cut_in_pieces(clip, fitted.view_settings, fitted.skeleton):
-            for windows in index.batches(BATCH):
-                A.append(fitted.score_windows(windows).A)
-                ages.append(windows.ages(fitted.config))
-    return SurpriseByAge.measure(np.concatenate(A), np.concatenate(ages), fitted.config)
-
-
-def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | None:
-    """Quantiles of how fast people are and of what else their motion means; None of other views."""
-    if fitted.config.view != "motion":
-        return None
-    footage = Footage.from_clips(clips, fitted.view_settings[0], fitted.skeleton)
-    found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
-    quantiles = np.quantile(np.concatenate(found).astype(np.float64), QUANTILES, axis=0)
-    return np.ascontiguousarray(quantiles.T)
+def _space(x: NDArray[np.float32], config: Config) -> PCSpace:
+    """The space in which distances are measured: of poses Eq. 6, of numbers their deviations."""
+    flat = x.reshape(len(x), -1)
+    parts = (flat[first : first + BATCH] for first in range(0, len(flat), BATCH))
+    moments = Moments.measure(parts, flat.shape[1])
+    if config.view != "pose":
+        return PCSpace.unit_spread(moments)
+    return PCSpace.fit(moments, config.K, whitening=config.reference.whitening)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,9 +364,9 @@ class _Fit:
     ) -> _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
         # windows to fit on; those for the projection alone come second
-        parts = [Footage.from_clips(clips, settings)]
+        parts = [Footage.from_clips(clips, [settings])]
         if projection_clips is not None:
-            parts.append(Footage.from_clips(projection_clips, parts[0].view, parts[0].skeleton))
+            parts.append(Footage.from_clips(projection_clips, [parts[0].view], parts[0].skeleton))
         config = resolve(parts[0].config, parts[0].skeleton)
         space = fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
@@ -363,6 +418,6 @@ class _Fit:
             )
         footage, space = self.windows.footage, self.windows.space
         measured = footage.view
-        model = Model(space, weights, moments.mean, E_var, measured.noise, measured.pace)
+        model = Model(space, EnergyModel(weights, moments.mean, E_var), measured.noise)
         view = View(self.config, model, runtime=self.compute.runtime)
         return Detector((view,), footage.skeleton, footage.origin(epochs))

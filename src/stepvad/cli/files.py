@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 METHODS: dict[Method, str] = {
     "step": "STEP: score matching in PC-space",
+    "usual": "usual: distance to the nearest usual motion",
     "raw-modulated": "raw-modulated: score matching on raw coordinates, STEP's network",
     "raw": "raw: score matching on raw coordinates, plain network",
     "vanilla": "vanilla: score matching in PC-space, plain network",
@@ -182,15 +183,18 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
         "skeleton": fitted.skeleton,
         "origin": fitted.origin,
     }
-    if isinstance(fitted, stepvad.Detector):
+    if isinstance(fitted, stepvad.Detector) and method == "usual":
+        facts["centroids"] = _centroids(fitted)
+    elif isinstance(fitted, stepvad.Detector):
         facts["runtime"] = fitted.network.engine
-        facts |= {"E_mean": fitted.model.E_mean, "E_var": fitted.model.E_var}
+        facts |= {"E_mean": fitted.model.energy.E_mean, "E_var": fitted.model.energy.E_var}
     elif fitted.neighbours is not None:
         facts["k"] = fitted.neighbours.k
     return facts
 
 
 def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
+    from stepvad.model.usual import FEWEST_TRACKS
     from stepvad.windows.views import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
@@ -201,7 +205,10 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         projection = f"none: all {numbers} coordinates"
     # a network, or the training windows themselves
     lines = []
-    if isinstance(fitted, stepvad.Detector):
+    if isinstance(fitted, stepvad.Detector) and method == "usual":
+        numbers_kept = ", ".join(f"{n:,}" for n in _centroids(fitted))
+        lines = [f"Centroids     {numbers_kept}, each the mean of at least {FEWEST_TRACKS} tracks"]
+    elif isinstance(fitted, stepvad.Detector):
         lines = _energy_sentences(fitted)
     elif fitted.neighbours is not None:
         points, k = len(fitted.neighbours.points), fitted.neighbours.k
@@ -221,6 +228,11 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     ]
 
 
+def _centroids(detector: stepvad.Detector) -> list[int]:
+    """Number of centroids of each view."""
+    return [len(view.model.centroids) for view in detector.views]
+
+
 def _rate(config: Config) -> str:
     if config.fps is None:
         return "at an unknown or mixed frame rate"
@@ -231,7 +243,7 @@ def _rate(config: Config) -> str:
 
 def _energy_sentences(detector: stepvad.Detector) -> list[str]:
     config = detector.config
-    parameters = sum(weight.size for weight in detector.model.weights.values())
+    parameters = sum(weight.size for weight in detector.model.energy.weights.values())
     # training ends by steps if they are limited, else by epochs
     length = f"{config.epochs} epochs"
     if config.max_steps is not None:

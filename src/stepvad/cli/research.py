@@ -105,7 +105,7 @@ def evaluate(
         extra = {"intervals": rows} if intervals else {}
         terminal.print_json({"global": result, "per_clip": per_clip, **extra})
         return
-    method = "views" if len(detector.view_settings) > 1 else baselines.method_of(detector)
+    method = baselines.method_of(detector)
     _print_rows(f"{method} on {dataset.name}", result, per_clip)
     if rows:
         _print_intervals(rows)
@@ -214,7 +214,7 @@ def walkers(
     echo(directory)
 
 
-METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
+METHODS = "step,usual,raw-modulated,raw,vanilla,knn,mahalanobis"
 COLUMNS = ("method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER")
 PaperDataset = Literal["ubnormal", "shanghaitech", "msad"]
 FIGURES = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
@@ -260,7 +260,7 @@ def compare(
 
     Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw-modulated,
     raw-modulated-unweighted, raw, raw-unweighted, knn, knn-5, knn-unweighted, knn-unwhitened,
-    mahalanobis, views.
+    mahalanobis, usual, usual-place (the nearest usual motion).
     raw-modulated is STEP without PCA, raw is MULDE with confidence weights.
 
     Trivial scores are always listed for comparison: the number of people, the negative confidence,
@@ -452,14 +452,14 @@ def _print_plan(
 
     dataset, config = place.open(), experiments[0].config
     # time a few real steps, and scale them to all epochs
-    footage = Footage.from_clips(dataset.train_clips(), ViewSettings(config))
+    footage = Footage.from_clips(dataset.train_clips(), [ViewSettings(config)])
     steps = config.epochs * ceil(len(footage) / config.batch_size)
     batch, timed = min(len(footage), config.batch_size), replace(config, max_steps=steps)
     hours = steps * training.time_steps(batch, timed, place.compute) / 3600
     digest = digest_of(dataset)
     # fits without a result file of this data, code and engine
     missing = {e.fitting for e in experiments if not place.file(e, digest).exists()}
-    echo(f"{dataset.name}: fitted on {footage.n_clips:,} clips, {len(footage):,} windows")
+    echo(f"{dataset.name}: fitted on {len(footage.n_tracks):,} clips, {len(footage):,} windows")
     echo(f"one run: {config.epochs:,} epochs, {steps:,} steps, width {config.width}")
     echo(f"runs: {n_runs}, of which {n_runs - len(missing)} are in {place.results}")
     device = place.compute.device

@@ -89,6 +89,8 @@ def method_of(fitted: Fitted) -> Method:
     """The name of a fitted method."""
     if isinstance(fitted, DistanceDetector):
         return fitted.method
+    if fitted.config.scored_by == "usual":
+        return "usual"
     plain = fitted.config.network == "vanilla"
     if fitted.config.reference.projection == "raw":
         return "raw" if plain else "raw-modulated"
@@ -127,7 +129,7 @@ class DistanceDetector:
     ) -> DistanceDetector:
         """Learn the projection from normal clips and, for `knn`, keep all their windows."""
         config = distance_config(method, config)
-        footage = Footage.from_clips(clips, ViewSettings(config))
+        footage = Footage.from_clips(clips, [ViewSettings(config)])
         if not 1 <= k <= len(footage):
             raise DataError(
                 f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"

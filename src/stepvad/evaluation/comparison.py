@@ -54,7 +54,11 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
         "PCA/kNN times confidence, not whitened",
     ),
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
-    "views": (Experiment(views=get_args(ViewKind)), "STEP with views of pose, motion and place"),
+    "usual": (Experiment(method="usual"), "nearest usual motion"),
+    "usual-place": (
+        Experiment(method="usual", views=get_args(ViewKind)),
+        "nearest usual motion, with the place",
+    ),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
 
@@ -83,7 +87,7 @@ class Trials:
     jitter: float = 0.0
     """Noise on the coordinates of test windows."""
     fps: float | None = None
-    """Rate of clips that do not state one, for `views`, which are seconds long."""
+    """Rate of clips that do not state one, for `usual`, whose views are seconds long."""
 
 
 def experiments(
@@ -99,7 +103,7 @@ def experiments(
             config,
             confidence=variant.config.confidence,
             reference=replace(config.reference, whitening=variant.config.reference.whitening),
-            fps=trials.fps if variant.views else config.fps,
+            fps=trials.fps if variant.method == "usual" else config.fps,
         )
         needed = trials.seeds[:1] if is_distance(variant.method) else trials.seeds
         chosen[name] = [
@@ -154,7 +158,7 @@ def compare(
         for title, one in zip(titles, entries, strict=True)
     }
     # the trivial scores are of the same windows, as some method has scored them
-    whole = [name for name in names if not VARIANTS[name][0].views]  # windows of T frames
+    whole = [name for name in names if VARIANTS[name][0].method != "usual"]  # windows of T frames
     trivial = built_in[whole[0]][0] if whole else unscored(dataset, config)
     trivial = protocol.with_motion(trivial, dataset)
     return table(scored, trivial, dataset, view)

@@ -70,8 +70,8 @@ class Experiment:
     """
     best_on_validation: bool = False
     """True to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
-    views: tuple[ViewKind, ...] = ()
-    """Views of a window to join; none is the paper's window.
+    views: tuple[ViewKind, ...] = ("pose", "motion")
+    """Views of `usual`.
 
     Their lengths follow from `config.fps`, or else from the rate of the first training clip.
     """
@@ -87,10 +87,10 @@ class Experiment:
                 f"fit_on: expected different directories, got {', '.join(self.fit_on)}",
                 hint="name each data set once",
             )
-        if self.views and (self.method != "step" or self.jitter):
+        if self.method == "usual" and self.jitter:
             raise ConfigError(
-                f"views: expected step without jitter, got {self.method}, jitter {self.jitter:g}",
-                hint="other methods and noisy windows have one view",
+                f"usual: expected no jitter, got {self.jitter:g}",
+                hint="noisy windows are those of one view",
             )
 
     @property
@@ -120,13 +120,15 @@ class Experiment:
         clips: Iterable[Clip] = self.train_clips(dataset)
         if baselines.is_distance(self.method):
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
-        config: Config | Sequence[Config] = (own := baselines.variant(self.method, self.config))
-        if self.views:
+        if self.method == "usual":
             # clips that state no rate have that of the settings
-            clips = known = [one if one.fps else one.with_rate(own.fps) for one in clips]
+            own = self.config
+            known = [one if one.fps else one.with_rate(own.fps) for one in clips]
             if not known:
                 raise DataError("expected clips to fit on, got none", hint="check the data set")
-            checkpoint, config = None, own.per_view(self.views, known[0].rate())
+            views = Config.usual(known[0].rate(), self.views, clock=own.clock, seed=own.seed)
+            return Detector.fit(known, views, report=report)
+        config = baselines.variant(self.method, self.config)
         # a training that was interrupted goes on from its file
         kept = None if checkpoint is None else Checkpoint(checkpoint, resume=checkpoint.exists())
         chosen_on = dataset.validation_set() if self.best_on_validation else None
@@ -141,8 +143,8 @@ class Experiment:
 
     def scorer(self, fitted: Fitted) -> Fitted | Jittered:
         """The (possibly shared) fit with this experiment's aggregation and jitter."""
-        # distances and joined views have one aggregation only
-        if isinstance(fitted, Detector) and len(fitted.views) == 1:
+        # distances have one aggregation only
+        if isinstance(fitted, Detector) and fitted.config.scored_by == "energy":
             (view,) = fitted.views
             config = replace(view.config, aggregation=self.config.aggregation)
             fitted = replace(fitted, views=(replace(view, config=config),))

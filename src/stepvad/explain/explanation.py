@@ -227,6 +227,6 @@ def _quadrature(
     mean = np.einsum("j,njk->nk", share, grad_f.reshape(-1, nodes, K).astype(np.float64))
     g = np.zeros(start.shape)
     np.add.at(
-        g, window, (scales[window, scale] / np.sqrt(detector.model.E_var[scale]))[:, None] * mean
+        g, window, (scales[window, scale] / np.sqrt(detector.model.energy.E_var[scale]))[:, None] * mean
     )
     return g

@@ -122,7 +122,7 @@ def align(
 def standardised(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The standardised energies of Eq. 8, `(N, L)`, in float32 and numpy, for any runtime."""
     model = detector.model
-    return standardise_energies(detector.network.folded.energies(pi_x), model.E_mean, model.E_var)
+    return standardise_energies(detector.network.folded.energies(pi_x), model.energy.E_mean, model.energy.E_var)
 
 
 def _slopes(
@@ -130,8 +130,8 @@ def _slopes(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """E_i `(N,)` and its gradient `(N, K)`, standardised, at points with a scale each."""
     f, grad_f = detector.network.folded.slopes(z, scale)
-    spread = np.sqrt(detector.model.E_var[scale])
-    E = (f - detector.model.E_mean[scale]) / spread
+    spread = np.sqrt(detector.model.energy.E_var[scale])
+    E = (f - detector.model.energy.E_mean[scale]) / spread
     return E.astype(np.float32), (grad_f / spread[:, None]).astype(np.float32)
 
 

@@ -67,8 +67,8 @@ def scoring_model(view: View, skeleton: Skeleton, origin: Origin) -> bytes:
         if W is not None
     ]
     f = add_blocks(graph, folded, entry)
-    spread = np.sqrt(model.E_var)
-    offset = (folded.constant - model.E_mean).astype(np.float32)
+    spread = np.sqrt(model.energy.E_var)
+    offset = (folded.constant - model.energy.E_mean).astype(np.float32)
     E = graph.node("Add", f, graph.constant(offset))
     E = graph.node("Div", E, graph.constant(spread.astype(np.float32)))
     A = _aggregate(graph, config.aggregation, E)
@@ -134,7 +134,7 @@ def _score(view: View, inputs: Inputs) -> NDArray[np.float32]:
     x, *c = inputs
     standardised, _ = standardise(x, view.config)
     f = view.network.folded.energies(view.model.space.project(standardised))
-    E = standardise_energies(f, view.model.E_mean, view.model.E_var)
+    E = standardise_energies(f, view.model.energy.E_mean, view.model.energy.E_var)
     return anomaly_score(E, c[0] if c else 1.0, view.config.aggregation)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,8 @@ from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
 from stepvad.windows.runs import Run, Sampling, WindowIndex, at_rate, clip_runs
-from stepvad.windows.views import ViewSettings, Windows, measure_pace, view_shape
+from stepvad.windows.views import Views, ViewSettings, Windows, measure_pace, view_shape
 
-HELD_OUT = 4
-"""One part in so many of the footage is held out from a fit with several views."""
 PACE_WINDOWS = 100_000
 """Windows from which the pace is measured, evenly spaced."""
 
@@ -35,50 +33,57 @@ class Footage:
     """Clips to fit on, read once: their windows, and the facts that a model file records."""
 
     index: WindowIndex
+    """Its tracks are numbered through all clips."""
     skeleton: Skeleton
     digest: str
-    n_clips: int
+    n_tracks: tuple[int, ...]
+    """Tracks of each clip that have windows."""
     counts: Repairs
 
     @classmethod
     def from_clips(
-        cls, clips: Iterable[Clip], view: ViewSettings, skeleton: Skeleton | None = None
+        cls, clips: Iterable[Clip], views: Views, skeleton: Skeleton | None = None
     ) -> Footage:
         """Read all clips as `skeleton`, or as modelled for the first clip with people."""
-        config = view.config
+        config = views[0].config
+        shortest = min(view.config.shortest for view in views)
         runs: list[Run] = []
-        counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
-        rates = _Rates(config)
+        counts, sha = Repairs(), hashlib.sha256()
+        n_tracks: list[int] = []
+        rates, number = _Rates(config), count()
         # runs of all clips, long enough for a window, in memory once
         for clip in clips:
-            n_clips += 1
+            n_tracks.append(0)
             sha.update(clip.digest())
             if not clip.tracks:
                 continue  # without people its skeleton is only a guess
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
-            clip = rates.common(clip)
-            for run, mended in clip_runs(clip, [view], skeleton, rates.sampling(clip)):
+            clip, numbers = rates.common(clip), dict[int, int]()
+            for run, mended in clip_runs(clip, views, skeleton, rates.sampling(clip, views)):
                 counts += mended
-                if len(run) >= config.shortest:
-                    runs.append(run)
+                if len(run) >= shortest:
+                    if run.track_id not in numbers:
+                        numbers[run.track_id] = next(number)
+                    runs.append(replace(run, track_id=numbers[run.track_id]))
+            n_tracks[-1] = len(numbers)
         if skeleton is None or not runs:
             raise DataError(
-                f"expected at least one track of {config.shortest} consecutive frames to fit on, "
-                f"got none in {n_clips} clips",
+                f"expected at least one track of {shortest} consecutive frames to fit on, "
+                f"got none in {len(n_tracks)} clips",
                 hint="record more footage, or choose a smaller T",
             )
-        view = replace(view, config=rates.settings())
-        index = with_pace(WindowIndex.of_runs(runs, [view], skeleton.V))
+        views = [replace(view, config=rates.settings(view.config)) for view in views]
+        index = with_pace(WindowIndex.of_runs(runs, views, skeleton.V))
         if config.confidence and not index.confidence.any():
             raise DataError(
                 "expected poses with confidence to fit on, got 0 for every joint",
                 hint="give joints without a known confidence the confidence 1",
             )
-        return cls(index, skeleton, sha.hexdigest(), n_clips, counts)
+        return cls(index, skeleton, sha.hexdigest(), tuple(n_tracks), counts)
 
     @property
     def view(self) -> ViewSettings:
-        """The settings, with the frame rate of the clips and their pace."""
+        """The settings of the first view, with the frame rate of the clips and their pace."""
         return self.index.views[0]
 
     @property
@@ -95,7 +100,7 @@ class Footage:
         return Origin(
             library=version("stepvad"),
             data_sha256=self.digest,
-            clips=self.n_clips,
+            clips=len(self.n_tracks),
             windows=len(self),
             epochs=epochs,
             counts=self.counts,
@@ -110,45 +115,21 @@ class Footage:
             report(Progress(stage, done, len(self)))
 
 
-def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
-    """Clips to fit on, and a quarter of the footage that stays unseen.
-
-    Every fourth clip, or the last quarter of each one's poses if they are few.
-    """
-    # whole clips where there are enough of them
-    if len(clips) >= 2 * HELD_OUT:
-        held = [*clips[HELD_OUT - 1 :: HELD_OUT]]
-        return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
-    # else the last quarter of the poses of each one
-    pairs = [_split(clip) for clip in clips]
-    return [early for early, _ in pairs], [late for _, late in pairs]
-
-
-def _split(clip: Clip) -> tuple[Clip, Clip]:
-    """A clip up to the last quarter of its poses, and the rest; frames keep their numbers."""
-    frames = np.sort(np.concatenate([np.empty(0, np.int64), *(t.frames for t in clip.tracks)]))
-    cut = int(frames[len(frames) * (HELD_OUT - 1) // HELD_OUT]) if len(frames) else 0
-    early, late = (
-        tuple(track.between(first, end) for track in clip.tracks)
-        for first, end in ((0, cut), (cut, clip.n_frames))
-    )
-    return (
-        replace(clip, tracks=tuple(track for track in early if len(track))),
-        replace(clip, tracks=tuple(track for track in late if len(track))),
-    )
-
-
 def with_pace(index: WindowIndex) -> WindowIndex:
-    """These windows, with the pace of the people in them if they show a motion without one."""
-    (view,) = index.views
-    if view.config.view != "motion" or view.pace is not None:
+    """These windows, with the pace of the people in them for a motion that has none."""
+    if not any(view.config.view == "motion" and view.pace is None for view in index.views):
         return index
-    # a sample of the windows, evenly spaced, in pixels
-    rows = np.linspace(0, len(index), min(len(index), PACE_WINDOWS), endpoint=False)
-    some = rows.astype(np.int64)
+    config = next(view.config for view in index.views if view.config.view == "motion")
+    # a sample of the windows that are long enough, evenly spaced, in pixels
+    rows = np.flatnonzero(index.sampling.n_poses(index.available) >= config.shortest)
+    some = rows[np.linspace(0, len(rows), min(len(rows), PACE_WINDOWS), False).astype(np.int64)]
     keypoints, _ = index.poses(some)
-    pace = measure_pace(keypoints, index.sampling.n_poses(index.available[some]))
-    return replace(index, views=[replace(view, pace=pace)])
+    n_poses = index.sampling.n_poses(index.available[some])
+    pace = measure_pace(keypoints[:, -config.T :], np.minimum(n_poses, config.T))
+    views = (
+        replace(view, pace=pace) if view.config.view == "motion" else view for view in index.views
+    )
+    return replace(index, views=[*views])
 
 
 class _Rates:
@@ -172,16 +153,18 @@ class _Rates:
         self._fps = self._fps or clip.fps
         return at_rate(clip, replace(self._config, fps=self._fps))
 
-    def sampling(self, clip: Clip) -> Sampling:
+    def sampling(self, clip: Clip, views: Views) -> Sampling:
         """Rule by which windows are cut from a clip at the common rate: as in scoring."""
         fps = self._fps or clip.fps
-        return Sampling.for_rate(replace(self._config, fps=fps), fps)
+        return Sampling.for_views(
+            [replace(v, config=replace(v.config, fps=fps)) for v in views], fps
+        )
 
-    def settings(self) -> Config:
-        """The settings, with the rate of the windows where it is one."""
-        if self._config.clock or self._config.fps is not None:
-            return replace(self._config, fps=self._fps)
-        return replace(self._config, fps=self._seen.pop() if len(self._seen) == 1 else None)
+    def settings(self, config: Config) -> Config:
+        """The settings of a view, with the rate of the windows where it is one."""
+        if config.clock or config.fps is not None:
+            return replace(config, fps=self._fps)
+        return replace(config, fps=next(iter(self._seen)) if len(self._seen) == 1 else None)
 
 
 KEPT_BYTES = 1 << 30

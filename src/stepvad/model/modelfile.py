@@ -22,12 +22,13 @@ from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
 from stepvad.model.engines import weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.scoring import Model, Surprise, SurpriseByAge, View
+from stepvad.model.scoring import EnergyModel, Model, Surprise, SurpriseByAge, View
+from stepvad.model.usual import FOLDS, Centroids
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
 from stepvad.windows.views import MEANINGS, Pace, view_shape
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file format."""
 KEY = "stepvad"
 """The only metadata entry: several would be written in no fixed order."""
@@ -79,12 +80,12 @@ def prefix(number: int) -> str:
 def _tensors(view: View) -> dict[str, NDArray[Any]]:
     """The arrays of one view by name; those that it does not have are left out."""
     model, pace = view.model, view.model.pace
-    tensors: dict[str, NDArray[Any]] = {
-        **space_tensors(model.space),
-        "E_mean": model.E_mean,
-        "E_var": model.E_var,
-        **{NETWORK + name: value for name, value in model.weights.items()},
-    }
+    tensors: dict[str, NDArray[Any]] = dict(space_tensors(model.space))
+    if isinstance(model.learned, Centroids):
+        tensors |= {"centroids": model.learned.points, "folds": model.learned.fold}
+    else:
+        tensors |= {"E_mean": model.learned.E_mean, "E_var": model.learned.E_var}
+        tensors |= {NETWORK + name: value for name, value in model.learned.weights.items()}
     if model.noise:
         tensors["noise"] = np.array(model.noise)
     if pace is not None:
@@ -193,7 +194,8 @@ def read_views(
     views = []
     for number, config in enumerate(configs):
         model = _model(tensors, prefix(number), config, skeleton)
-        surprise = _ranking(tensors, prefix(number), config) if len(configs) > 1 else None
+        is_usual = config.scored_by == "usual"
+        surprise = _ranking(tensors, prefix(number), config) if is_usual else None
         views.append(View(config, model, surprise, runtime, threads))
     return tuple(views), skeleton, origin
 
@@ -201,22 +203,35 @@ def read_views(
 def _model(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config, skeleton: Skeleton
 ) -> Model:
-    """One energy model, checked."""
+    """The model of one view, checked."""
+    learned = _centroids if config.scored_by == "usual" else _energy
+    return Model(
+        space=read_space(tensors, config, skeleton, prefix),
+        learned=learned(tensors, prefix, config),
+        noise=_noise(tensors, prefix),
+        pace=_pace(tensors, prefix, config),
+        usual=_usual(tensors, prefix, config),
+    )
+
+
+def _energy(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> EnergyModel:
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
     weights = weight_shapes(config)
     checked(tensors, {prefix + NETWORK + name: shape for name, shape in weights.items()})
     E_mean, E_var = checked(tensors, {prefix + name: (config.L,) for name in ("E_mean", "E_var")})
     check_positive(prefix + "E_var", E_var)
-    return Model(
-        space=read_space(tensors, config, skeleton, prefix),
-        weights={name: tensors[prefix + NETWORK + name] for name in weights},
-        E_mean=E_mean,
-        E_var=E_var,
-        noise=_noise(tensors, prefix),
-        pace=_pace(tensors, prefix, config),
-        usual=_usual(tensors, prefix, config),
-    )
+    named = {name: tensors[prefix + NETWORK + name] for name in weights}
+    return EnergyModel(named, E_mean, E_var)
+
+
+def _centroids(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> Centroids:
+    points, fold = tensors[prefix + "centroids"], tensors[prefix + "folds"]
+    check_tensor(prefix + "centroids", points, (len(fold), config.K))
+    check_tensor(prefix + "folds", fold, (len(fold),), np.int64)
+    if not {*range(FOLDS)} == {*fold.tolist()}:
+        raise ValueError(f"tensor {prefix}folds must be 0 to {FOLDS - 1}")
+    return Centroids(points, fold)
 
 
 def read_settings(
@@ -227,6 +242,8 @@ def read_settings(
     configs = tuple(map(Config.from_facts, settings))
     if not configs or max(config.T for config in configs) > configs[0].T:
         raise ValueError("its views are none, or the first is not the longest")
+    if any(config.scored_by == "energy" for config in configs) and len(configs) > 1:
+        raise ValueError("it has several views, of which some have an energy")
     return (
         configs,
         from_plain(Skeleton, meta["skeleton"], "skeleton"),
@@ -276,7 +293,7 @@ def _usual(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
 ) -> NDArray[np.float64] | None:
     """Usual motion of a view that is ranked, in quantiles; None for others."""
-    if config.view != "motion" or prefix + "ages" not in tensors:
+    if config.view != "motion" or config.scored_by != "usual":
         return None
     usual = tensors[prefix + "usual"]
     shape = len(MEANINGS[config.view]), len(QUANTILES)

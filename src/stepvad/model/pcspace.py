@@ -79,6 +79,16 @@ class PCSpace:
         ones = np.ones(D, dtype=np.float32)
         return cls(np.zeros_like(ones), np.diag(ones), ones)
 
+    @classmethod
+    def unit_spread(cls, moments: Moments) -> PCSpace:
+        """The numbers themselves, each divided by its deviation."""
+        variance = np.maximum(moments.covariance.diagonal(), np.finfo(np.float32).eps)
+        return cls(
+            moments.mean.astype(np.float32),
+            np.eye(len(moments.mean), dtype=np.float32),
+            variance.astype(np.float32),
+        )
+
     @property
     def scale(self) -> NDArray[np.float32]:
         """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening.

@@ -1,8 +1,9 @@
 """From energies to anomaly scores (Eq. 8), of one view or several, and from windows to frames.
 
-The paper has one view, whose score is Eq. 8. The scores of several are ranked among windows of
-normal footage that the model was not fitted on. A young window, of a person who has just come,
-scores differently from a whole one: it is ranked among windows of about as many poses.
+The paper has one view, whose score is Eq. 8. The distances of several views to their nearest usual
+motion are ranked among those of footage that the model has not seen. A young window, of a person
+who has just come, scores differently from a whole one: it is ranked among windows of about as many
+poses.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad.config import Aggregation, Config, Runtime
-from stepvad.errors import DataError, Progress, Report, silent
+from stepvad.errors import ConfigError, DataError, Progress, Report, silent
 from stepvad.model.engines import EngineNetwork, Weights, fold
 from stepvad.model.pcspace import PCSpace
+from stepvad.model.usual import Centroids
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows.body import Repairs
@@ -328,15 +330,23 @@ def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class EnergyModel:
+    """An energy that was trained, and its statistics over the training windows."""
+
+    weights: Weights
+    E_mean: NDArray[np.float64]
+    """Ē_i, `(L,)`."""
+    E_var: NDArray[np.float64]
+    """Var(E_i), `(L,)`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """Everything that a fit learned and measured for one view."""
 
     space: PCSpace
-    weights: Weights
-    E_mean: NDArray[np.float64]
-    """Ē_i over the training windows, `(L,)`."""
-    E_var: NDArray[np.float64]
-    """Var(E_i) over the training windows, `(L,)`."""
+    learned: EnergyModel | Centroids
+    """By what windows are scored in this space."""
     noise: tuple[float, ...] = ()
     """Spread of joints by confidence; see `ViewSettings`."""
     pace: Pace | None = None
@@ -344,29 +354,63 @@ class Model:
     usual: NDArray[np.float64] | None = None
     """Quantiles of how much there is of each meaning in normal footage, `(meanings, QUANTILES)`.
 
-    Of a motion among several views alone.
+    Of a motion alone.
     """
+
+    @property
+    def energy(self) -> EnergyModel:
+        """The energy; raise `ConfigError` if windows are scored by usual motion."""
+        if isinstance(self.learned, Centroids):
+            raise _no_energy()
+        return self.learned
+
+    @property
+    def centroids(self) -> Centroids:
+        """Usual motion; raise `ConfigError` if windows are scored by an energy."""
+        if isinstance(self.learned, EnergyModel):
+            raise ConfigError(
+                "expected a model of usual motion, got one of the paper's energy",
+                hint="fit one with: stepvad fit POSES --method usual",
+            )
+        return self.learned
+
+
+def _no_energy() -> ConfigError:
+    return ConfigError(
+        "expected a model of the paper's energy, got one of usual motion",
+        hint="fit one with: stepvad fit POSES --method step",
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One view: its settings, its energy model on an engine, and how rare its scores are."""
+    """One view: its settings, its model on an engine, and how rare its scores are."""
 
     config: Config
     model: Model
     surprise: SurpriseByAge | None = None
-    """The rarity of a score among several views; None for a single one."""
+    """The rarity of a distance among those of usual motion; None for an energy."""
     runtime: Runtime = "auto"
     """Engine that computes the energies, or `auto` or `fastest` to pick one."""
     threads: int | None = None
     """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
-    network: EngineNetwork = field(init=False)
+    engine: EngineNetwork | None = field(init=False)
+    """The network of an energy; None if windows are scored by usual motion."""
 
     def __post_init__(self) -> None:
-        """Fold the network for scoring and load it into its engine."""
-        folded = fold(self.model.weights, self.config)
-        network = EngineNetwork.load(folded, self.runtime, self.threads)
-        object.__setattr__(self, "network", network)
+        """Fold the network of an energy for scoring and load it into its engine."""
+        engine, learned = None, self.model.learned
+        if isinstance(learned, EnergyModel):
+            folded = fold(learned.weights, self.config)
+            engine = EngineNetwork.load(folded, self.runtime, self.threads)
+        object.__setattr__(self, "engine", engine)
+
+    @property
+    def network(self) -> EngineNetwork:
+        """The network of an energy; raise `ConfigError` if there is none."""
+        if self.engine is None:
+            raise _no_energy()
+        return self.engine
 
     @property
     def settings(self) -> ViewSettings:
@@ -378,8 +422,15 @@ class View:
         return self.network.energies(self.model.space.project(windows.x))
 
     def score(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Standardised energies E `(N, L)` and scores A(x) `(N,)` of its windows (Eq. 8)."""
-        E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
+        """Standardised energies E `(N, L)` and scores A(x) `(N,)` of its windows (Eq. 8).
+
+        Of usual motion, both are the distance to the nearest.
+        """
+        learned = self.model.learned
+        if isinstance(learned, Centroids):
+            d = learned.distances(self.model.space.project(windows.x))
+            return d[:, None], d
+        E = standardise_energies(self.energies(windows), learned.E_mean, learned.E_var)
         return E, anomaly_score(E, windows.weight(self.config), self.config.aggregation)
 
     def rarity(self, A: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float32]:
