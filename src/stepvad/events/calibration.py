@@ -1,8 +1,7 @@
-"""Calibration: normal footage scored, thresholds with a promise, and the file beside a model."""
+"""Limits of cameras from footage: scored, calibrated, and kept in a file beside the model."""
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +14,15 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from stepvad.codec import Count, NewerVersionError, Number, Positive, decode, to_plain
+from stepvad.codec import NewerVersionError, Number, decode, encode
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, os_reason, silent
 from stepvad.events import drift
-from stepvad.events import threshold as thresholds
 from stepvad.events.drift import BlockStats
+from stepvad.events.ledger import LedgerEntry, TimeSpan
 from stepvad.events.rules import Rules
-from stepvad.events.threshold import Counted, Marked, NormalClip, Threshold
+from stepvad.events.threshold import Threshold, limit_of
 from stepvad.files import read_bounded, replacing
 from stepvad.model import modelfile
 from stepvad.poses import MAX_FPS, Clip
@@ -38,7 +37,7 @@ SAME_RATE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Thresholds derived from normal footage, for all cameras together and for each."""
+    """Limits of cameras, each from its own ledger, and one from all for use offline."""
 
     model_sha256: str
     """Digest of the model that gave the scores."""
@@ -46,15 +45,41 @@ class Calibration:
     """Rules for events, with the threshold for all cameras."""
     threshold: Threshold
     cameras: Mapping[str, Threshold] = field(default_factory=dict)
-    """Thresholds of cameras with enough footage of their own to keep the promise."""
-    counted: Mapping[str, Counted] = field(default_factory=dict)
-    """Events of each camera at all levels; lets more footage be added later."""
-    marked: Mapping[str, Marked] = field(default_factory=dict)
-    """Alerts marked as normal, by id."""
+    """Thresholds of cameras by their own footage."""
+    ledgers: Mapping[str, tuple[LedgerEntry, ...]] = field(default_factory=dict)
+    """Footage of each camera with the peaks of its events."""
     block_stats: Mapping[str, BlockStats] = field(default_factory=dict)
     """Statistics of each camera's footage, to detect drift."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Frames per second of each camera's footage, ascending; empty if it states none."""
+
+    @classmethod
+    def from_ledgers(
+        cls,
+        ledgers: Mapping[str, Sequence[LedgerEntry]],
+        *,
+        model_sha256: str,
+        alerts_per_day: float,
+        strict: bool = False,
+        rules: Rules = RULES,
+    ) -> Calibration:
+        """The limits for a budget of each camera, by the day watched.
+
+        A camera whose footage is empty or, strict, too little has none of its own.
+        """
+        entries = list(chain.from_iterable(ledgers.values()))
+        threshold = limit_of(entries, alerts_per_day, strict=strict)
+        own: dict[str, Threshold] = {}
+        for camera, some in ledgers.items():
+            with suppress(DataError):
+                own[camera] = limit_of(some, alerts_per_day, strict=strict)
+        return cls(
+            model_sha256=model_sha256,
+            rules=replace(rules, threshold=threshold.value),
+            threshold=threshold,
+            cameras=own,
+            ledgers={camera: tuple(some) for camera, some in ledgers.items()},
+        )
 
     def rules_of(self, camera: str) -> Rules:
         """Rules for events of a camera, with its own threshold or else the one for all."""
@@ -73,7 +98,7 @@ class Calibration:
         rates = " and ".join(f"{rate:g}" for rate in known)
         return (
             f"the threshold was calibrated on footage of {rates} frames per second, this footage "
-            f"has {fps:g}: its promise does not hold; calibrate on footage of {fps:g} per second, "
+            f"has {fps:g}: it does not hold; calibrate on footage of {fps:g} per second, "
             "or fit with --clock"
         )
 
@@ -83,124 +108,113 @@ def calibrate(
     clips: Iterable[Clip],
     *,
     alerts_per_hour: float,
-    confidence: float = 0.95,
+    strict: bool = False,
     rules: Rules = RULES,
     fps: float | None = None,
 ) -> Threshold:
-    """The lowest threshold that promises at most `alerts_per_hour` false events per camera-hour.
+    """The threshold that about `alerts_per_hour` events of normal footage exceed.
 
-    `clips` must show normal behaviour, and the detector must not be fitted on them. `rules` define
-    events; their own threshold is ignored. `fps` is the frame rate of clips without a rate.
+    With `strict`, at most so many, with 95 % confidence, counted in the footage. `clips` must show
+    normal behaviour, and the detector must not be fitted on them. `rules` define events; their own
+    threshold is ignored. `fps` is the frame rate of clips without a rate.
 
     Raises:
-        DataError: If the footage cannot support the promise; says how much more is needed.
+        DataError: If nobody is in the footage, or it is too little to be strict; says how much more
+            is needed.
 
     Examples:
-        >>> calibrate(detector, clips, alerts_per_hour=0.04)
+        >>> calibrate(detector, clips, alerts_per_hour=0.04, strict=True)
         Traceback (most recent call last):
-        stepvad.errors.DataError: expected footage with at least 20 events ..., got ...
+        stepvad.errors.DataError: strict: not before 3.1 days without an alert; ...
     """
-    scored = [
-        NormalClip.from_scores(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips
-    ]
-    counted = Counted.from_clips(scored, thresholds.levels_for(scored, rules), rules)
-    return thresholds.threshold_for(counted, alerts_per_hour, confidence=confidence)
-
-
-def calibrate_cameras(
-    footage: Mapping[str, Sequence[NormalClip]],
-    *,
-    model_sha256: str,
-    alerts_per_hour: float,
-    confidence: float = 0.95,
-    rules: Rules = RULES,
-) -> Calibration:
-    """Find thresholds for all cameras together and for each, with everything a site stores.
-
-    `footage` holds scored normal clips of each camera that the model was not fitted on. If it is
-    too little for the promise, the threshold is provisional and promises nothing.
-    """
-    # every camera is counted at the same levels, so that their counts can be joined
-    levels = thresholds.levels_for(chain(*footage.values()), rules)
-    counted = {name: Counted.from_clips(clips, levels, rules) for name, clips in footage.items()}
-    made = from_counts(
-        counted,
-        model_sha256=model_sha256,
-        alerts_per_hour=alerts_per_hour,
-        confidence=confidence,
-        rules=rules,
-    )
-    rates = {name: tuple(sorted({clip.fps for clip in clips})) for name, clips in footage.items()}
-    return replace(made, rates=rates)
-
-
-def from_counts(
-    counted: Mapping[str, Counted],
-    *,
-    model_sha256: str,
-    alerts_per_hour: float,
-    confidence: float,
-    rules: Rules,
-    marked: Mapping[str, Marked] | None = None,
-) -> Calibration:
-    """Thresholds from events already counted and alerts marked as normal.
-
-    If all footage together is too little for the promise, the threshold is provisional.
-    """
-    all_counted = thresholds.with_marked(counted, marked or {})
-    first, *others = all_counted.values()
-    threshold = thresholds.threshold_or_guess(
-        first.joined(others), alerts_per_hour, confidence=confidence
-    )
-    own: dict[str, Threshold] = {}
-    for camera, events in all_counted.items() if others else ():
-        with suppress(DataError):  # not enough footage of its own
-            own[camera] = thresholds.threshold_for(events, alerts_per_hour, confidence=confidence)
-    return Calibration(
-        model_sha256=model_sha256,
-        rules=replace(rules, threshold=threshold.value),
-        threshold=threshold,
-        cameras=own,
-        counted=counted,
-        marked=marked or {},
-    )
+    footage = ScoredFootage(detector, rules)
+    footage.score("", clips, fps=fps)
+    return limit_of(footage.ledgers.get("", []), 24 * alerts_per_hour, strict=strict)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredFootage:
-    """The scored clips of each camera, and their block statistics."""
+    """The ledger of each camera from its scored clips, and their block statistics."""
 
     detector: Detector
-    clips: dict[str, list[NormalClip]] = field(default_factory=dict)
-    block_stats: dict[str, BlockStats] = field(default_factory=dict)
+    rules: Rules = RULES
+    ledgers: dict[str, list[LedgerEntry]] = field(default_factory=dict)
+    block_stats: dict[str, list[BlockStats]] = field(default_factory=dict)
+    rates: dict[str, set[float]] = field(default_factory=dict)
+    _folds: dict[int, Detector] = field(default_factory=dict, init=False, repr=False)
 
     def score(
         self,
         camera: str,
         clips: Iterable[Clip],
         *,
+        fold: int | None = None,
+        begin: float = 0.0,
+        alerts: Sequence[TimeSpan] = (),
+        left_out: Sequence[TimeSpan] = (),
         fps: float | None = None,
         report: Report = silent,
     ) -> None:
-        """Score more footage of a camera; `fps` is for clips without a rate."""
-        for clip in (clip.with_rate(fps) for clip in clips):
-            scores, stats = drift.score_with_stats(self.detector, clip, clip.rate(), report=report)
-            self.clips.setdefault(camera, []).append(NormalClip.from_scores(clip, scores))
-            before = [self.block_stats[camera]] if camera in self.block_stats else []
-            self.block_stats[camera] = BlockStats.join([*before, stats])
+        """Score more footage of a camera, each clip an entry; `fps` is for clips without a rate.
 
-    def calibrate(
-        self, *, alerts_per_hour: float, confidence: float = 0.95, rules: Rules = RULES
-    ) -> Calibration:
-        """Find thresholds that promise at most `alerts_per_hour` false events per camera-hour."""
-        made = calibrate_cameras(
-            self.clips,
+        Clips that the detector was fitted on are scored without their `fold`. Spans of alerts are
+        by the clock of `begin`, as in `LedgerEntry.from_windows`.
+        """
+        detector = self.detector
+        if fold is not None:
+            if fold not in self._folds:
+                self._folds[fold] = detector.without(fold)
+            detector = self._folds[fold]
+        for clip in (clip.with_rate(fps) for clip in clips):
+            scores, stats = drift.score_with_stats(detector, clip, clip.rate(), report=report)
+            entry = LedgerEntry.from_windows(
+                scores.windows,
+                clip.rate(),
+                self.rules,
+                watched_s=watched_s(clip),
+                begin=begin,
+                alerts=alerts,
+                left_out=left_out,
+            )
+            self.ledgers.setdefault(camera, []).append(entry)
+            self.block_stats.setdefault(camera, []).append(stats)
+            self.rates.setdefault(camera, set()).add(clip.rate())
+
+    def join(self, others: Iterable[ScoredFootage]) -> None:
+        """Add footage that was scored elsewhere, by the same detector."""
+        for other in others:
+            for camera, entries in other.ledgers.items():
+                self.ledgers.setdefault(camera, []).extend(entries)
+                self.block_stats.setdefault(camera, []).extend(other.block_stats[camera])
+                self.rates.setdefault(camera, set()).update(other.rates[camera])
+
+    def calibrate(self, *, alerts_per_day: float, strict: bool = False) -> Calibration:
+        """The limits for a budget of each camera, and all that is kept with them."""
+        made = Calibration.from_ledgers(
+            self.ledgers,
             model_sha256=self.detector.sha256,
-            alerts_per_hour=alerts_per_hour,
-            confidence=confidence,
-            rules=rules,
+            alerts_per_day=alerts_per_day,
+            strict=strict,
+            rules=self.rules,
         )
-        return replace(made, block_stats=self.block_stats)
+        stats = {camera: BlockStats.join(parts) for camera, parts in self.block_stats.items()}
+        rates = {camera: tuple(sorted(some)) for camera, some in self.rates.items()}
+        return replace(made, block_stats=stats, rates=rates)
+
+
+MAX_HOURS = 10_000
+"""Longest clip, more than a year."""
+
+
+def watched_s(clip: Clip) -> float:
+    """Seconds of a clip in which people could have been seen."""
+    seconds = (clip.n_frames - clip.first_frame) / clip.rate()
+    if seconds > MAX_HOURS * 3600:
+        raise DataError(
+            f"expected clips of up to {MAX_HOURS:,} hours, got {seconds / 3600:.3g}",
+            hint="check the frames per second, or split the recording",
+        )
+    return seconds
 
 
 def find_calibration(model: Path, sha256: str | None = None) -> Calibration | None:
@@ -239,13 +253,13 @@ def rules_for(
     threshold: float | None = None,
     camera: str | None = None,
 ) -> tuple[Rules, Threshold | None]:
-    """The rules for events, and the promise of their threshold.
+    """The rules for events, and the budget of their threshold.
 
-    `threshold` overrides the calibration's and carries no promise.
+    `threshold` overrides the calibration's and has no budget.
     """
     made = find_calibration(model, sha256)
-    if camera is not None and (made is None or camera not in made.counted):
-        known = "no calibration" if made is None else ", ".join(made.counted)
+    if camera is not None and (made is None or camera not in made.ledgers):
+        known = "no calibration" if made is None else ", ".join(made.ledgers)
         raise StepvadError(
             f"camera: expected a camera of the calibration, got {camera!r}; it has {known}",
             hint="cameras are the directories that calibrate was given",
@@ -259,9 +273,7 @@ def rules_for(
 
 SUFFIX = ".calibration.json"
 MAX_BYTES = 1 << 27
-"""Largest file; a week of one camera takes about 3 MB."""
-MAX_CELLS = 20_000_000
-"""Largest number of event counts: 100 levels of 16,000 hours."""
+"""Largest file; a week of one camera takes about 1 MB."""
 MAKE_ONE = "create one with: stepvad calibrate MODEL NORMAL_POSES"
 
 
@@ -279,10 +291,7 @@ class CalibrationFile:
     rules: Rules
     threshold: Threshold
     cameras: dict[str, Threshold]
-    levels: Annotated[tuple[Positive, ...], Meta(min_length=2, max_length=10_000)]
-    blocks: dict[str, tuple[tuple[Positive, tuple[Count, ...]], ...]]
-    """Hours of each block, and its events from the lowest level to the last non-zero one."""
-    marked: dict[str, Marked]
+    ledgers: dict[str, tuple[LedgerEntry, ...]]
     block_stats: dict[str, tuple[tuple[Number, ...], ...]]
     statistics: tuple[str, ...]
     """Names of the columns of `block_stats`."""
@@ -296,26 +305,27 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
         rules=calibration.rules,
         threshold=calibration.threshold,
         cameras={**calibration.cameras},
-        levels=tuple(next(iter(calibration.counted.values())).levels.tolist()),
-        blocks={
-            name: tuple(
-                (float(hours), tuple(np.trim_zeros(events, "b").tolist()))
-                for hours, events in zip(counted.hours, counted.events, strict=True)
+        ledgers={
+            camera: tuple(
+                replace(one, quiet=_six_digits(one.quiet), alerts=_six_digits(one.alerts))
+                for one in entries
             )
-            for name, counted in calibration.counted.items()
+            for camera, entries in calibration.ledgers.items()
         },
-        marked={**calibration.marked},
-        # six digits are enough to compare blocks, and a third of the file
         block_stats={
-            name: tuple(tuple(float(f"{one:.6g}") for one in row) for row in stats.values.tolist())
-            for name, stats in calibration.block_stats.items()
+            camera: tuple(map(_six_digits, stats.values.tolist()))
+            for camera, stats in calibration.block_stats.items()
         },
         statistics=next((stats.names for stats in calibration.block_stats.values()), ()),
         rates={**calibration.rates},
     )
     with replacing(path) as temporary:
-        text = json.dumps(to_plain(facts), indent=1, ensure_ascii=False)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(encode(facts))
+
+
+def _six_digits(numbers: Sequence[float]) -> tuple[float, ...]:
+    """Numbers rounded: enough to compare them, and a third of the file."""
+    return tuple(float(f"{one:.6g}") for one in numbers)
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -337,35 +347,18 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def _calibration(found: CalibrationFile) -> Calibration:
-    levels = np.asarray(found.levels, dtype=np.float64)
-    if not (np.diff(levels) > 0).all():
-        raise ValueError("levels that are not ascending")
-    # before any array is made: a small file could ask for a large one
-    n_blocks = sum(map(len, found.blocks.values()))
-    if len(levels) * n_blocks > MAX_CELLS:
-        raise ValueError(f"{len(levels):,} levels in {n_blocks:,} blocks, more than {MAX_CELLS:,}")
-    counted, block_stats = {}, {}
-    for name, blocks in found.blocks.items():
-        if not blocks:
-            raise ValueError("no blocks")
-        events = np.zeros((len(blocks), len(levels)), dtype=np.int64)
-        for row, (_, some) in zip(events, blocks, strict=True):
-            row[: len(some)] = some
-        hours = np.array([hours for hours, _ in blocks], np.float64)
-        counted[name] = Counted(levels, events, hours)
     n_names = len(found.statistics)
-    for name, rows in found.block_stats.items():
-        if n_names * len(rows) > MAX_CELLS:
-            raise ValueError(f"{n_names:,} numbers of {len(rows):,} blocks")
-        values = np.array(rows, np.float64).reshape(len(rows), n_names)
-        block_stats[name] = BlockStats(found.statistics, values)
     return Calibration(
         model_sha256=found.model_sha256,
         rules=found.rules,
         threshold=found.threshold,
         cameras=found.cameras,
-        counted=counted,
-        marked=found.marked,
-        block_stats=block_stats,
+        ledgers=found.ledgers,
+        block_stats={
+            camera: BlockStats(
+                found.statistics, np.array(rows, np.float64).reshape(len(rows), n_names)
+            )
+            for camera, rows in found.block_stats.items()
+        },
         rates=found.rates,
     )

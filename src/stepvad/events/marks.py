@@ -1,4 +1,4 @@
-"""What people said of events, and how it changes thresholds and training."""
+"""What people said of events, and how it changes training."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-from stepvad.events.calibration import Calibration, from_counts
-from stepvad.events.threshold import Marked
+from stepvad.codec import Positive
 from stepvad.formats import file_stem, write_clip
 from stepvad.poses import Clip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """A false alert: where it was and how high its score was."""
+
+    camera: str
+    peak: Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,21 +28,6 @@ class Marks:
     clips: Mapping[str, Clip] = field(default_factory=dict)
     """Poses of the normal events for which they are still stored."""
     not_normal: Sequence[str] = ()
-
-
-def recalibrate(before: Calibration, marks: Marks) -> Calibration:
-    """Update the thresholds of a calibration to count the events marked as normal."""
-    gone = {*marks.not_normal}
-    marked = {name: alert for name, alert in before.marked.items() if name not in gone}
-    after = from_counts(
-        before.counted,
-        model_sha256=before.model_sha256,
-        alerts_per_hour=before.threshold.alerts_per_hour,
-        confidence=before.threshold.confidence,
-        rules=before.rules,
-        marked=marked | dict(marks.normal),
-    )
-    return replace(after, block_stats=before.block_stats, rates=before.rates)
 
 
 SHARE = 0.05

@@ -14,9 +14,8 @@ from typing import Literal
 
 from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.marks import Marks, normal_set_path, recalibrate, update_normal_set
+from stepvad.events.marks import Marked, Marks, normal_set_path, update_normal_set
 from stepvad.events.record import MarkMessage, Record
-from stepvad.events.threshold import Marked
 from stepvad.files import read_state, write_state
 from stepvad.formats import file_stem, tracks
 from stepvad.poses import Clip
@@ -113,22 +112,9 @@ class MarkFollower:
         return replace(marks, normal=kept | dict(marks.normal))
 
     def _apply(self, model: Loaded, marks: Marks) -> None:
-        """Write the poses of marked events, and queue the limits that follow from the marks."""
+        """Write the poses of marked events."""
         kept = kept_beside(self._settings.data, model.sha256)
         update_normal_set(normal_set_path(kept), marks.clips, marks.not_normal)
-        # thresholds rise above the alerts that were no events
-        before = model.calibration
-        if before is None:
-            return
-        after = recalibrate(before, marks)
-        if after.marked == before.marked:
-            return
-        self._models.calibrated(model.path, after)
-        logger.info(
-            "alerts marked as false: %d; threshold %.3g -> %.3g",
-            *(len(after.marked), before.threshold.value, after.threshold.value),
-        )
-        self._queue(self._models.load(model.path))
 
     def _queue(self, model: Loaded) -> None:
         """Queue the limits of a model's cameras."""

@@ -10,7 +10,6 @@ from stepvad.errors import ConfigError
 from stepvad.events.calibration import RULES, Calibration, calibration_path, read_calibration
 from stepvad.events.camera import CameraProfile
 from stepvad.events.rules import Rules, WatchHours
-from stepvad.events.threshold import Threshold, duration
 from stepvad.site.settings.sections import CameraSettings
 
 
@@ -78,7 +77,7 @@ class Loaded:
         if camera.threshold is not None or self.calibration is None:
             return Limit(camera, rules, "set by hand in the settings", False)
         own = self.calibration.cameras.get(camera.name, self.calibration.threshold)
-        return Limit(camera, rules, promise_words(own), not own.is_promised)
+        return Limit(camera, rules, own.words, False)
 
     def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:
         """The reason why a calibrated threshold does not hold at a camera's frame rate, if so."""
@@ -124,20 +123,6 @@ class Models:
         """Use another calibration of a loaded model from now on."""
         path = path.resolve()
         self._loaded[path] = replace(self._loaded[path], calibration=calibration)
-
-
-def promise_words(threshold: Threshold) -> str:
-    """A promise as an operator reads it."""
-    if not threshold.is_promised:
-        return f"provisional: learned from {duration(threshold.hours)}, no promise yet"
-    # by the hour if there is one an hour or more, else by the day
-    rate = threshold.alerts_per_hour
-    each, often = ("an hour", rate) if rate >= 1 else ("a day", 24.0 * rate)
-    alerts = "1 false alert" if f"{often:.3g}" == "1" else f"{often:.3g} false alerts"
-    return (
-        f"at most {alerts} {each} promised, {100 * threshold.confidence:g} % sure, from "
-        f"{duration(threshold.hours)} of normal footage"
-    )
 
 
 def _calibration(model: Path, sha256: str) -> Calibration | None:

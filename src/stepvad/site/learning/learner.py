@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from stepvad.errors import StepvadError
-from stepvad.events import calibration
 from stepvad.events.rules import WatchHours
-from stepvad.events.threshold import duration, hours_for_promise
+from stepvad.events.threshold import duration
 from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS, find_recordings
@@ -182,7 +180,7 @@ class Learner:
             at,
             self.settings.learning.alerts_per_day,
             since=recordings[0].begin if recordings else None,
-            needed=self._needed(),
+            needed=0.0,
         )
         doing = "" if self._round is None else self._round.kind
         view = LearningView(
@@ -193,18 +191,6 @@ class Learner:
             (self._problem.splitlines() or [""])[-1],
         )
         self._status.learning(view)
-
-    def _needed(self) -> float:
-        """Hours of footage, new to the model, that its promise takes."""
-        try:
-            found = calibration.read_calibration(calibration.calibration_path(self._versions.model))
-        except StepvadError:
-            return 0.0
-        first, *others = found.counted.values()
-        threshold = found.threshold
-        return hours_for_promise(
-            first.joined(others), threshold.alerts_per_hour, threshold.confidence
-        )
 
 
 @dataclass(slots=True, eq=False)

@@ -36,7 +36,6 @@ from stepvad.poses import Clip
 from stepvad.site.learning.versions import Amount, Learned, Versions
 from stepvad.site.marks import DIRECTORY as MARKS
 from stepvad.site.marks import people_of, skip_unreadable
-from stepvad.site.models import promise_words
 from stepvad.site.processes import die_with_parent
 from stepvad.site.recorder import RECORDINGS, Recording, find_recordings
 from stepvad.site.settings.file import load
@@ -272,8 +271,8 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
         measured=measured,
         marks=len(normal),
         threshold=threshold.value,
-        words=promise_words(threshold),
-        is_provisional=not threshold.is_promised,
+        words=threshold.words,
+        is_provisional=False,
         changed="",
         held_out=tuple(sorted(names)),
         until=until,
@@ -305,8 +304,8 @@ def calibrate(settings: SiteSettings, *, report: Report = silent) -> Learned:
         before,
         measured=measured,
         threshold=threshold.value,
-        words=promise_words(threshold),
-        is_provisional=not threshold.is_promised,
+        words=threshold.words,
+        is_provisional=False,
         measured_until=max(one.begin for one in unseen),
     )
     after.save(versions.model.parent.resolve())
@@ -347,8 +346,8 @@ def _calibrate(
         clips = _clips(own, judged, fitting=False)
         amount = sum(map(amount_of, clips), amount)
         footage.score(camera, clips, report=report)
-    rate = settings.learning.alerts_per_hour
-    return footage.calibrate(alerts_per_hour=rate), amount
+    rate = settings.learning.alerts_per_day
+    return footage.calibrate(alerts_per_day=rate), amount
 
 
 def changes(
