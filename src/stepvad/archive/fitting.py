@@ -23,8 +23,6 @@ from stepvad.events.calibration import (
     calibration_path,
     write_calibration,
 )
-from stepvad.events.drift import BlockStats
-from stepvad.events.threshold import NormalClip
 from stepvad.executors import Executor
 from stepvad.formats import tracks
 from stepvad.formats.reading import located
@@ -39,7 +37,7 @@ BLOCK_FILES, BLOCKS = 5, 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions:
-    """How much to learn from, what to promise, and where files are read and scored."""
+    """How much to learn from, the alert budget, and where files are read and scored."""
 
     alerts_per_hour: float = 0.04
     megabytes: float = 200.0
@@ -81,8 +79,7 @@ class Read:
 
     task: ReadTask
     clips: list[Clip] = field(default_factory=list)
-    scored: list[NormalClip] = field(default_factory=list)
-    block_stats: list[BlockStats] = field(default_factory=list)
+    scored: ScoredFootage = field(default_factory=ScoredFootage)
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -123,12 +120,9 @@ def fit(
     model = output.absolute(), detector.sha256
     tasks = [ReadTask(place, shard, *model) for shard in _drawn(held, options)]
     read, unread = _read_all(tasks, options, "calibrating", report)
-    footage, stats = ScoredFootage(detector), dict[str, list[BlockStats]]()
-    for part in read:
-        footage.clips.setdefault(part.task.camera, []).extend(part.scored)
-        stats.setdefault(part.task.camera, []).extend(part.block_stats)
-    footage.block_stats.update({name: BlockStats.join(own) for name, own in stats.items() if own})
-    calibration = footage.calibrate(alerts_per_hour=options.alerts_per_hour)
+    footage = ScoredFootage()
+    footage.join(part.scored for part in read)
+    calibration = footage.calibrate(detector.sha256, alerts_per_day=24 * options.alerts_per_hour)
     write_calibration(calibration, calibration_path(output))
     return FittedArchive(detector, calibration, dict(sorted((failed | unread).items())))
 
@@ -174,22 +168,18 @@ def _read_all(
 
 def read(task: ReadTask) -> Read:
     """Read the clips of a task, and score them as normal footage if it has a model."""
-    part = Read(task)
-    footage = None
+    part, detector = Read(task), None
     if task.model is not None:
-        footage = ScoredFootage(load_detector(task.model, task.sha256, "auto"))
+        detector = load_detector(task.model, task.sha256, "auto")
     for name in task.shard.names:
         try:
             with limited_memory(MEMORY_BYTES), located(task.place.named(name)):
                 with task.place.open(name) as file:
                     clips = [*tracks.clips_in(file)]
-                if footage is None:
+                if detector is None:
                     part.clips.extend(clips)
                 else:
-                    footage.score(task.camera, clips)
+                    part.scored.score(detector, task.camera, clips)
         except DataError as error:
             part.failed[name] = str(error)
-    if footage is not None:
-        part.scored.extend(footage.clips.get(task.camera, ()))
-        part.block_stats.extend(footage.block_stats.values())
     return part

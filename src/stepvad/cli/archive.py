@@ -81,7 +81,8 @@ def fit(
     output: Annotated[Path, Option("-o", "--output", help="The model file to write.")],
     *,
     alerts_per_hour: Annotated[
-        float, Option(help="False events allowed per camera and hour; one a day is 0.04.")
+        float,
+        Option(help="Events of a camera in an hour that are to raise alerts; 0.04: one a day."),
     ] = 0.04,
     megabytes: Annotated[
         float, Option(min=1, help="Most pose files to fit on, and to calibrate on, in megabytes.")
@@ -118,7 +119,7 @@ def fit(
         terminal.print_json({**facts, "cameras": own, "failed": made.failed})
     else:
         echo(f"fitted {origin.windows:,} windows of {origin.clips:,} clips")
-        cameras, with_own = len(made.calibration.counted), len(made.calibration.cameras)
+        cameras, with_own = len(made.calibration.ledgers), len(made.calibration.cameras)
         echo(f"cameras: {cameras:,}, with a threshold of their own: {with_own:,}")
         echo(f"threshold {threshold.value:.2f}: {threshold.words}")
     _report_failed(made.failed)

@@ -53,7 +53,7 @@ class ModelOptions:
     width: Annotated[int | None, Option(help="Hidden units of the network.")] = None
     views: Annotated[
         str | None,
-        Option(help="Views of a window to combine: pose, and optionally motion and place."),
+        Option(help="Views of `usual`: pose, and optionally motion and place."),
     ] = None
     neighbours: Annotated[int, Option(min=1, help="Neighbours of `knn`.")] = 1
     settings: options.SettingsFile = None
@@ -80,10 +80,6 @@ class TrainingOptions:
             help="The same seed, poses and number of threads give the same file on one machine."
         ),
     ] = None
-    marked: Annotated[
-        Path | None,
-        Option(metavar="MODEL", help="Fit as this model, also on its events marked as normal."),
-    ] = None
     resume: Annotated[bool, Option("--resume", help="Resume an interrupted fit.")] = False
     device: options.Device = "cpu"
 
@@ -98,7 +94,9 @@ def fit(
         Literal["footage", "paper"],
         Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
     ] = "footage",
-    method: Annotated[Method, Option(help="STEP, or a baseline.")] = "step",
+    method: Annotated[
+        Method, Option(help="STEP, the nearest `usual` motion, or a baseline.")
+    ] = "step",
     source: TrainingPoses,
     model: ModelOptions,
     training: TrainingOptions,
@@ -122,20 +120,15 @@ def fit(
 
         stepvad fit poses/ -o knn.safetensors --method knn
 
-    A model that no longer alerts to the motion of events that were marked as normal:
-
-        stepvad fit poses/ -o better.safetensors --marked model.safetensors
-
     Ctrl-C keeps the last checkpoint; repeat the command with --resume to continue.
     """
     from stepvad.evaluation import baselines
 
     terminal.check_output(output)
-    before = None if training.marked is None else options.load_detector(training.marked)
     # options override the file, the file overrides the preset
     base = Config() if preset == "paper" else Config.footage()
     config = options.configured(
-        base if before is None else before.config,
+        base,
         model.settings,
         T=model.T,
         K=model.K,
@@ -148,26 +141,21 @@ def fit(
     if output.exists():
         terminal.say(f"{output} will be replaced")
 
-    def clips(report: Report) -> Iterator[stepvad.Clip]:
-        """The poses, and those of marked events, often enough to matter."""
-        yield from source.clips(report)
-        if before is not None and training.marked is not None:
-            yield from _marked_clips(before, training.marked, report)
-
     started = time.monotonic()
     compute = Compute(device=training.device)
     fitted: Fitted
     # a distance keeps training windows; all other methods train a network
     if baselines.is_distance(method):
         with terminal.progress_bars() as report:
-            fitted = baselines.fit(method, clips(report), config, k=model.neighbours, report=report)
+            fitted = baselines.fit(
+                method, source.clips(report), config, k=model.neighbours, report=report
+            )
         fitted.save(output)
-    elif model.views:
-        own = baselines.variant(method, config)
-        fitted = _fit_views(clips, output, own, model.views, compute)
+    elif method == "usual":
+        fitted = _fit_usual(source.clips, output, config, model.views or "pose,motion")
     else:
         own = baselines.variant(method, config)
-        fitted = _train(clips, output, own, training, compute)
+        fitted = _train(source.clips, output, own, training, compute)
     _print_fitted(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
@@ -181,36 +169,20 @@ def _refuse_idle(
             hint="name a labelled data set to validate on",
         )
     # options that this fit would ignore
-    untrained, joined = method in DISTANCES, model.views is not None
+    untrained = method in (*DISTANCES, "usual")
     for option, idle in {
-        "--validation": training.validation is not None and (untrained or joined),
-        "--resume": training.resume and (untrained or joined),
-        "--views": joined and method != "step",
+        "--validation": training.validation is not None and untrained,
+        "--resume": training.resume and untrained,
+        "--views": model.views is not None and method != "usual",
+        "--T": model.T is not None and method == "usual",
+        "--K": model.K is not None and method == "usual",
         "--neighbours": model.neighbours != 1 and method != "knn",
     }.items():
         if idle:
             raise StepvadError(
-                f"{option}: expected a fit that uses it, got --method {method}"
-                + " with --views" * joined,
+                f"{option}: expected a fit that uses it, got --method {method}",
                 hint="leave it out, or choose another method",
             )
-
-
-def _marked_clips(before: stepvad.Detector, model: Path, report: Report) -> Iterator[stepvad.Clip]:
-    """Clips of events that were marked as normal, repeated often enough to matter."""
-    from stepvad.events import marks
-    from stepvad.windows.runs import at_rate
-
-    directory = marks.normal_set_path(model)
-    if not directory.is_dir():
-        raise StepvadError(
-            f"{directory}: expected poses of events marked as normal, got none",
-            hint="stepvad calibrate MODEL --marks SITE.toml keeps those of a site",
-        )
-    read = options.read_poses([directory], "auto", report)
-    # at the rate of the model, as its own windows
-    clips = [at_rate(clip, before.config) for clip in read]
-    yield from marks.repeated(clips, before.origin.windows, before.config.T)
 
 
 def _train(
@@ -258,22 +230,17 @@ def _train(
     return detector
 
 
-def _fit_views(
-    clips: Callable[[Report], Iterator[stepvad.Clip]],
-    output: Path,
-    config: Config,
-    views: str,
-    compute: Compute,
+def _fit_usual(
+    clips: Callable[[Report], Iterator[stepvad.Clip]], output: Path, config: Config, views: str
 ) -> stepvad.Detector:
-    """Fit several views of the same windows; their lengths follow from the frame rate."""
+    """Learn usual motion, in views whose lengths follow from the frame rate."""
     kinds = cast("list[ViewKind]", [kind.strip() for kind in views.split(",")])
     with terminal.progress_bars() as report:
         every = [*clips(report)]
         if not every:
             raise StepvadError("expected clips to fit on, got none", hint="name pose files")
-        # windows of other views last as long, in seconds
-        joined = config.per_view(kinds, every[0].rate())
-        detector = stepvad.Detector.fit(every, joined, report=report, compute=compute)
+        own = Config.usual(every[0].rate(), kinds, clock=config.clock, seed=config.seed)
+        detector = stepvad.Detector.fit(every, own, report=report)
     detector.save(output)
     return detector
 
@@ -301,15 +268,15 @@ def _print_fitted(fitted: Fitted, output: Path, seconds: float, *, as_json: bool
 
 def calibrate(
     model: options.ModelFile,
+    poses: Annotated[list[Path], Argument(help="Pose files, or directories of pose files.")],
     *,
-    poses: Annotated[
-        list[Path] | None,
-        Argument(help="Pose files, or directories of pose files; with --marks not needed."),
-    ] = None,
     alerts_per_hour: Annotated[
-        float | None, Option(help="False events allowed per camera and hour; one a day is 0.04.")
-    ] = None,
-    confidence: Annotated[float, Option(help="Confidence level of the promise.")] = 0.95,
+        float,
+        Option(help="Events of a camera in an hour that are to raise alerts; 0.04: one a day."),
+    ],
+    strict: Annotated[
+        bool, Option("--strict", help="At most so many, 95 % sure; takes days and misses more.")
+    ] = False,
     output: Annotated[
         Path | None,
         Option("-o", "--output", help="Calibration file; defaults to a file next to the model."),
@@ -318,48 +285,24 @@ def calibrate(
         Path | None, Option(help="Plot events per hour against the threshold, as .png.")
     ] = None,
     fps: options.FpsOption = None,
-    marks: Annotated[
-        Path | None,
-        Option(metavar="SITE.toml|DATA", help="Update the thresholds with the marks of a site."),
-    ] = None,
     format: options.FormatOption = "auto",
     as_json: options.AsJson = False,
 ) -> None:
-    """Find a threshold that promises a low false alert rate, from normal footage alone.
+    """Find the threshold for an alert budget, from normal footage alone.
 
     Use footage that the model was not fitted on:
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
     An event starts when someone stays above the threshold for a while, and includes anything soon
-    after. Each directory is one camera; directories with the same name are the same camera. A
-    camera gets its own threshold if it has enough footage:
+    after. About so many events of footage like this exceed the threshold. Each directory is one
+    camera with a threshold of its own; directories with the same name are the same camera:
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
-    With too little footage for the promise, the threshold is provisional: a guess that promises
-    nothing. The command always shows the promise that more footage would support.
-
-    Later, update the thresholds with the events that people marked as normal, on a site's page or
-    with `stepvad events mark`:
-
-        stepvad calibrate model.safetensors --marks site.toml
-
-    Their poses are kept next to the model, in model.normal/, one file per event.
+    A budget is no promise. With `--strict`, events are counted until at most so many an hour are
+    95 % sure; the command says how much footage that takes.
     """
-    if marks is not None:
-        if poses or alerts_per_hour is not None:
-            raise StepvadError(
-                "calibrate: expected --marks alone, got more",
-                hint=f"stepvad calibrate {model} --marks SITE.toml",
-            )
-        _apply_marks(model, marks)
-        return
-    if not poses or alerts_per_hour is None:
-        raise StepvadError(
-            "calibrate: expected normal poses and --alerts-per-hour, got one of them",
-            hint=f"stepvad calibrate {model} NORMAL_POSES --alerts-per-hour 0.5",
-        )
     from stepvad.events import calibration
 
     where = output or calibration.calibration_path(model)
@@ -367,12 +310,12 @@ def calibrate(
         terminal.check_output(path)
 
     # each directory or file is a camera
-    scored = calibration.ScoredFootage(options.load_detector(model))
+    detector, scored = options.load_detector(model), calibration.ScoredFootage()
     with terminal.progress_bars() as report:
         for path in poses:
             clips = options.read_poses([path], format, report, fps=fps)
-            scored.score(options.camera_of(path), clips, fps=fps, report=report)
-        made = scored.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
+            scored.score(detector, options.camera_of(path), clips, fps=fps, report=report)
+        made = scored.calibrate(detector.sha256, alerts_per_day=24 * alerts_per_hour, strict=strict)
     calibration.write_calibration(made, where)
     if plot is not None:
         from stepvad.report.plots import draw_calibration
@@ -388,68 +331,17 @@ def calibrate(
 
 
 def _sentences(calibration: Calibration) -> Iterator[str]:
-    from stepvad.events.threshold import duration
+    from stepvad.events.threshold import duration, needed_to_count, often
 
-    threshold = calibration.threshold
-    yield f"{duration(threshold.hours)} of normal footage, cameras: {len(calibration.counted)}"
+    threshold, cameras = calibration.threshold, calibration.ledgers
+    yield f"{duration(threshold.hours)} of normal footage, cameras: {len(cameras)}"
     yield f"threshold {threshold.value:.2f}: {threshold.words}"
-    # the interval of the true rate, from the events counted here
-    low, high = threshold.rate
-    yield (
-        f"true rate at this threshold: {low:.2g} to {high:.2g} per hour (95 %); "
-        f"events in this footage: {threshold.events}"
-    )
-    yield from _more_footage(calibration)
-    for camera in calibration.counted if len(calibration.counted) > 1 else ():
-        words = "too little footage; uses the common threshold"
+    if threshold.how == "ranked":
+        rate = threshold.alerts_per_hour
+        needed = duration(needed_to_count(0, rate))
+        yield f"at most {often(rate)} (--strict) takes {needed} without an event"
+    for camera in cameras if len(cameras) > 1 else ():
+        words = "too little footage for a threshold of its own"
         if (own := calibration.cameras.get(camera)) is not None:
             words = f"threshold {own.value:.2f}: {own.words}"
         yield f"{camera}: {words}"
-
-
-def _more_footage(calibration: Calibration) -> Iterator[str]:
-    """What more footage would buy."""
-    from stepvad.events.threshold import duration, hours_for_promise, hours_to_count, strictest
-
-    threshold, (first, *others) = calibration.threshold, calibration.counted.values()
-    rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
-    # how much more footage a promise at this rate takes
-    if not threshold.is_promised:
-        needed = hours_for_promise(first.joined(others), rate, confidence)
-        yield f"a promise of at most {rate:g} per hour needs about {duration(needed)} in total"
-    if threshold.how != "counted":
-        needed = hours_to_count(rate, confidence)
-        yield f"to confirm it by counting takes {duration(needed)} without an event"
-    now, later = strictest(hours), strictest(10 * hours)
-    yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
-
-
-def _apply_marks(model: Path, site: Path) -> None:
-    """Update the thresholds with marks, and keep the poses of the events that were normal."""
-    from stepvad.events import calibration
-    from stepvad.events.marks import normal_set_path, recalibrate, update_normal_set
-    from stepvad.site import marks as stored
-    from stepvad.site.settings.file import data_of
-
-    sha256 = options.load_detector(model).sha256
-    with terminal.notes_of("stepvad.site"):
-        marks = stored.marks_of(data_of(site), sha256)
-
-    # the poses of false alerts, for the next fit
-    directory = normal_set_path(model)
-    update_normal_set(directory, marks.clips, marks.not_normal)
-    if marks.clips:
-        terminal.say(f"written: {directory}, of {len(marks.clips)} events")
-    before = options.calibration_of(model, sha256)
-    if before is None or not (marks.normal or marks.not_normal):
-        terminal.say("the thresholds stay: there is no calibration next to the model, or no mark")
-        return
-
-    # thresholds so high that these alerts would not have been raised
-    after = recalibrate(before, marks)
-    calibration.write_calibration(after, calibration.calibration_path(model))
-    echo(f"events marked as normal: {len(after.marked)}")
-    echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
-    for camera, threshold in after.cameras.items():
-        was = before.cameras.get(camera, before.threshold).value
-        echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")

@@ -127,8 +127,8 @@ def calibrate(
         Traceback (most recent call last):
         stepvad.errors.DataError: strict: not before 3.1 days without an alert; ...
     """
-    footage = ScoredFootage(detector, rules)
-    footage.score("", clips, fps=fps)
+    footage = ScoredFootage(rules)
+    footage.score(detector, "", clips, fps=fps)
     return limit_of(footage.ledgers.get("", []), 24 * alerts_per_hour, strict=strict)
 
 
@@ -136,19 +136,17 @@ def calibrate(
 class ScoredFootage:
     """The ledger of each camera from its scored clips, and their block statistics."""
 
-    detector: Detector
     rules: Rules = RULES
     ledgers: dict[str, list[LedgerEntry]] = field(default_factory=dict)
     block_stats: dict[str, list[BlockStats]] = field(default_factory=dict)
     rates: dict[str, set[float]] = field(default_factory=dict)
-    _folds: dict[int, Detector] = field(default_factory=dict, init=False, repr=False)
 
     def score(
         self,
+        detector: Detector,
         camera: str,
         clips: Iterable[Clip],
         *,
-        fold: int | None = None,
         begin: float = 0.0,
         alerts: Sequence[TimeSpan] = (),
         left_out: Sequence[TimeSpan] = (),
@@ -157,14 +155,9 @@ class ScoredFootage:
     ) -> None:
         """Score more footage of a camera, each clip an entry; `fps` is for clips without a rate.
 
-        Clips that the detector was fitted on are scored without their `fold`. Spans of alerts are
-        by the clock of `begin`, as in `LedgerEntry.from_windows`.
+        The detector must not have seen them: `Detector.without` the fold of the clips has not.
+        Spans of alerts are by the clock of `begin`, as in `LedgerEntry.from_windows`.
         """
-        detector = self.detector
-        if fold is not None:
-            if fold not in self._folds:
-                self._folds[fold] = detector.without(fold)
-            detector = self._folds[fold]
         for clip in (clip.with_rate(fps) for clip in clips):
             scores, stats = drift.score_with_stats(detector, clip, clip.rate(), report=report)
             entry = LedgerEntry.from_windows(
@@ -188,11 +181,13 @@ class ScoredFootage:
                 self.block_stats.setdefault(camera, []).extend(other.block_stats[camera])
                 self.rates.setdefault(camera, set()).update(other.rates[camera])
 
-    def calibrate(self, *, alerts_per_day: float, strict: bool = False) -> Calibration:
+    def calibrate(
+        self, model_sha256: str, *, alerts_per_day: float, strict: bool = False
+    ) -> Calibration:
         """The limits for a budget of each camera, and all that is kept with them."""
         made = Calibration.from_ledgers(
             self.ledgers,
-            model_sha256=self.detector.sha256,
+            model_sha256=model_sha256,
             alerts_per_day=alerts_per_day,
             strict=strict,
             rules=self.rules,

@@ -142,7 +142,7 @@ def peaks_of(
     order = order[counts[order]]
     muted = rules.muted(windows)[order]
     # muted windows calm nobody, but let people start anew who have not lasted: their number so far
-    n_muted = np.cumsum(muted)[~muted]
+    n_muted = np.cumsum(muted, dtype=np.int64)[~muted]
     order = order[~muted]
     if not len(order):
         return []
@@ -202,7 +202,7 @@ def _maxima(
     line = np.zeros(int(place[-1]) + gap + 2)
     np.maximum.at(line, place[at], levels)
     # at each limit, events closer than the gap are one: a closing of the line
-    closed = grey_closing(line, size=gap) if gap > 1 else line
+    closed = grey_closing(line, size=(gap,)) if gap > 1 else line
     starts = np.concatenate(([0], np.flatnonzero(np.diff(closed)) + 1))
     heights = closed[starts]
     is_top = np.zeros(len(starts), np.bool_)

@@ -47,6 +47,11 @@ class Threshold:
     """Events of that footage, raised or not."""
 
     @property
+    def is_early(self) -> bool:
+        """True if the footage is too short for the rate: more alerts are to be expected."""
+        return self.how == "ranked" and self.hours * self.alerts_per_hour < 1 / FARTHEST
+
+    @property
     def words(self) -> str:
         """The budget and its footage, as an operator reads them."""
         rate, watched = often(self.alerts_per_hour), duration(self.hours)
@@ -54,7 +59,8 @@ class Threshold:
         if self.how == "counted":
             sure = f"{100 * CONFIDENCE:g} % sure"
             return f"at most {rate}, {sure}, counted in {watched} with {events}"
-        return f"about {rate}: a budget, from {watched} watched with {events}"
+        more = "; learning what is usual, expect two or three more" if self.is_early else ""
+        return f"about {rate}: a budget, from {watched} watched with {events}{more}"
 
 
 def limit_of(
@@ -124,7 +130,7 @@ def counted_limit(
         DataError: If even none more would not be enough.
     """
     count, ordered = len(alerts), sorted(quiet, reverse=True)
-    needed = float(gammaincinv(count + 1, CONFIDENCE)) / per_day
+    needed = needed_to_count(count, per_day)
     if needed > days:
         without = f"with {count} alert{'s' * (count > 1)}" if count else "without an alert"
         raise DataError(
@@ -133,16 +139,16 @@ def counted_limit(
             hint="a budget takes less: leave out strict, or allow more alerts",
         )
     fit = 0
-    while fit < len(ordered) and upper_rate(count + fit + 1, days, CONFIDENCE) <= per_day:
+    while fit < len(ordered) and needed_to_count(count + fit + 1, per_day) <= days:
         fit += 1
     if fit == 0 and ordered:
         return float(np.nextafter(ordered[0], np.inf))
     return ordered[fit - 1] if fit else MARGIN
 
 
-def upper_rate(events: int, time: float, confidence: float) -> float:
-    """Upper confidence bound on a rate, exact for Poisson counts, given `events` in some time."""
-    return float(gammaincinv(events + 1, confidence) / time)
+def needed_to_count(events: int, rate: float) -> float:
+    """The time in which so many events and no more confirm a rate at `CONFIDENCE`."""
+    return float(gammaincinv(events + 1, CONFIDENCE)) / rate
 
 
 def over_budget(entries: Sequence[LedgerEntry], per_day: float, since: float) -> str:

@@ -54,7 +54,7 @@ class ReportedClip:
     model_sha256: str
     rules: Rules
     threshold: Threshold | None
-    """The calibrated threshold and its promise; None if it was chosen by hand."""
+    """The calibrated threshold and its budget; None if it was chosen by hand."""
     incidents: Sequence[Incident]
     abnormal: NDArray[np.bool_] | None = None
     """Frames labelled abnormal, `(n_frames,)`."""
@@ -140,7 +140,7 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
     frames = f"{reported.scores.n_frames - reported.first_frame:,} frames"
     tracks = f"{_count(people, 'track')} with scores"
     yield "Clip", f"{frames} at {reported.fps:g} a second, {tracks}"
-    yield "Threshold", f"{_number(reported.rules.threshold)}, {_promise(reported)}"
+    yield "Threshold", f"{_number(reported.rules.threshold)}, {_budget(reported)}"
     config, origin = reported.detector.config, reported.detector.origin
     sha256 = f"sha256 <code>{reported.model_sha256[:12]}</code>"
     settings = [
@@ -155,15 +155,12 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
     yield "Model", f"{escape(reported.model_name)}, {sha256}: {', '.join(settings)}"
 
 
-def _promise(reported: ReportedClip) -> str:
-    """The promise of the threshold, and the definition of an event."""
+def _budget(reported: ReportedClip) -> str:
+    """The budget of the threshold, and the definition of an event."""
     if reported.threshold is None:
-        words = "chosen by hand, which promises nothing about false events"
+        words = "chosen by hand"
     else:
-        hours = f"{reported.threshold.hours:.2g} hours of normal footage"
-        words = (
-            f"from {hours}, promises {escape(reported.threshold.words).replace(' %', '&nbsp;%')}"
-        )
+        words = escape(reported.threshold.words).replace(" %", "&nbsp;%")
     rules = reported.rules
     return (
         f"{words}. An event starts when someone stays above it for {rules.min_s:g} s; anything "

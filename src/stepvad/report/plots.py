@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
 from stepvad.events.calibration import Calibration
-from stepvad.events.threshold import rates_beyond
+from stepvad.events.threshold import often
 from stepvad.files import replacing
 from stepvad.model.scoring import Scores, person_scores, true_runs
 
@@ -53,45 +53,29 @@ def open_axes(axes: Axes) -> None:
 
 
 def draw_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a PNG: false events an hour over thresholds, counted and promised."""
+    """Write a PNG: events an hour over thresholds, and the threshold of the budget."""
     drawn = new_figure(7.2, 4.2)
     axes = drawn.add_subplot()
-    _draw_counts(axes, calibration)
-    # the promised rate, with lines to both axes
+    # the n-th highest peak is a threshold with n events, (n,)
+    entries = [one for ledger in calibration.ledgers.values() for one in ledger]
+    peaks = np.sort([peak for one in entries for peak in one.quiet + one.alerts])[::-1]
     threshold = calibration.threshold
-    bottom, left = axes.get_ylim()[0], axes.get_xlim()[0]
+    rates = np.arange(1, len(peaks) + 1) / threshold.hours
+    label = f"counted in {threshold.hours:.3g} hours"
+    axes.step(peaks, rates, where="pre", color=BLACK, label=label)
+    # the rate asked for, with lines to both axes
     x, y = threshold.value, threshold.alerts_per_hour
-    axes.plot([left, x, x], [y, y, bottom], color=VERMILION, linestyle=":")
-    axes.set_xlim(left=left)
-    promise = f"at most {y:g} per hour, {100 * threshold.confidence:g} % sure"
-    label = f"threshold {x:.2f}: {promise}"
-    axes.plot(x, y, marker="o", color=VERMILION, linestyle="none", label=label)
     axes.set_yscale("log")
+    bottom, left = min(y, rates[0]) / 2, axes.get_xlim()[0]
+    axes.plot([left, x, x], [y, y, bottom], color=VERMILION, linestyle=":")
+    axes.set(xlim=(left, None), ylim=(bottom, None))
+    label = f"threshold {x:.2f}: {'at most' if threshold.how == 'counted' else 'about'} {often(y)}"
+    axes.plot(x, y, marker="o", color=VERMILION, linestyle="none", label=label)
     axes.set_xlabel("threshold")
-    axes.set_ylabel("false events per hour of a camera")
+    axes.set_ylabel("events per hour of a camera")
     axes.legend(frameon=False, loc="upper right")
     open_axes(axes)
     save(drawn, path, dpi=140)
-
-
-def _draw_counts(axes: Axes, calibration: Calibration) -> None:
-    """Draw the events of all cameras at every level, and the tail beyond the highest."""
-    first, *others = calibration.counted.values()
-    counted = first.joined(others)
-    seen = counted.totals > 0  # a logarithmic axis has no zero
-    axes.step(
-        counted.levels[seen],
-        counted.totals[seen] / counted.total_hours,
-        where="post",
-        color=BLACK,
-        label=f"counted in {counted.total_hours:.3g} hours",
-    )
-    top = 1.15 * max(calibration.threshold.value, counted.levels[-1])
-    beyond, low, middle, high = rates_beyond(counted, top)
-    axes.plot(beyond, middle, color=BLUE, label="its tail, continued (95 %)")
-    axes.fill_between(beyond, low, high, color=BLUE, alpha=0.2, linewidth=0)
-    floor = min(calibration.threshold.alerts_per_hour, 1 / counted.total_hours) / 10
-    axes.set_ylim(bottom=floor, top=2 * float(np.max(counted.totals)) / counted.total_hours)
 
 
 def draw_timeline(

@@ -339,15 +339,15 @@ def _calibrate(
     report: Report,
 ) -> tuple[Calibration, Amount]:
     """Thresholds from recordings that the model was not fitted on."""
-    footage, amount = ScoredFootage(detector), Amount()
+    footage, amount = ScoredFootage(), Amount()
     for camera in sorted({one.camera for one in recordings}):
         # each camera has a threshold of its own
         own = [one for one in recordings if one.camera == camera]
         clips = _clips(own, judged, fitting=False)
         amount = sum(map(amount_of, clips), amount)
-        footage.score(camera, clips, report=report)
+        footage.score(detector, camera, clips, report=report)
     rate = settings.learning.alerts_per_day
-    return footage.calibrate(alerts_per_day=rate), amount
+    return footage.calibrate(detector.sha256, alerts_per_day=rate), amount
 
 
 def changes(
