@@ -71,7 +71,7 @@ class ChainOptions:
         typer.Option(help="Views of a window to combine: pose, and optionally motion and place."),
     ] = None
     alerts_per_hour: Annotated[
-        float, typer.Option(help="False alerts per hour that the threshold should promise.")
+        float, typer.Option(help="Alerts per hour of normal footage: the budget of the threshold.")
     ] = 1.0
     within: Annotated[
         float,

@@ -28,7 +28,7 @@ import numpy as np
 from stepvad.detector import Detector
 from stepvad.events.record import Record, event_id
 from stepvad.events.rules import Event, find_events
-from stepvad.events.threshold import upper_rate
+from stepvad.events.threshold import upper_bound
 from stepvad.formats import tracks, write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
@@ -380,7 +380,7 @@ def row(words: str, days: list[Day], minutes: int) -> tuple[str, ...]:
     sum_ = joined(days)
     a_day = minutes / 60
     rate = sum_.false / sum_.hours * a_day if sum_.hours else float("nan")
-    most = upper_rate(sum_.false, sum_.hours, 0.95) * a_day if sum_.hours else float("nan")
+    most = upper_bound(sum_.false) / sum_.hours * a_day if sum_.hours else float("nan")
     return (
         words,
         f"{rate:.2f}",

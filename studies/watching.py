@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.events.calibration import RULES
-from stepvad.events.threshold import NormalClip
 from stepvad.formats import read_clip
 from stepvad.people import Boxes, People, best_pairs, extents, iou
 from stepvad.poses import Clip
@@ -181,7 +180,7 @@ def falls(root: Path, networks: TopDown, poses: Path, rate: float) -> None:
         detector = fitted(fold, poses)
         for kind, own in clips.items():
             scored = {name: detector.score(own[name]) for name in (*fold.calibrate, *fold.test)}
-            calm = [NormalClip.from_scores(own[name], scored[name]) for name in fold.calibrate]
+            calm = [(own[name], scored[name]) for name in fold.calibrate]
             rules = replace(RULES, threshold=choose_threshold(calm, 1.0).value)
             results[kind] += [
                 judge(chosen.clips[name], own[name], scored[name], rules, fold=fold.name)

@@ -30,9 +30,11 @@ from stepvad.codec import (
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.calibration import CalibrationFile
 from stepvad.events.camera import CameraEventsState, Peak
+from stepvad.events.ledger import LedgerEntry
+from stepvad.events.marks import Marked
 from stepvad.events.record import MarkMessage, Record, message
 from stepvad.events.rules import Event, EventDetectorState, Rules
-from stepvad.events.threshold import Marked, Threshold
+from stepvad.events.threshold import Threshold
 from stepvad.site.learning.versions import Amount, Learned
 from stepvad.site.marks import MarksFile
 from stepvad.site.notify.plan import NotificationPlan, TrackedEvent
@@ -75,17 +77,13 @@ SCORED = ScoreFacts(
     counts={"poses": 3},
 )
 RULES = Rules(threshold=2.0)
-THRESHOLD = Threshold(
-    value=2.0, alerts_per_hour=0.1, confidence=0.95, how="tail", hours=3.0, events=2, rate=(0, 0.1)
-)
+THRESHOLD = Threshold(value=2.0, alerts_per_hour=0.1, how="ranked", hours=3.0, events=2)
 CALIBRATED = CalibrationFile(
     model_sha256="0" * 64,
     rules=RULES,
     threshold=THRESHOLD,
     cameras={"yard": THRESHOLD},
-    levels=(1.0, 2.0),
-    blocks={"yard": ((0.1, (3, 1)), (0.1, ()))},
-    marked={"e1": Marked(camera="yard", peak=4.5)},
+    ledgers={"yard": (LedgerEntry(begin=9.0, watched_s=60.0, quiet=(2.0, 1.5), alerts=(4.5,)),)},
     block_stats={"yard": ((1.0,),)},
     statistics=("people",),
     rates={"yard": (25.0,)},

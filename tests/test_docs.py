@@ -102,7 +102,7 @@ def test_the_guide_to_an_alert_runs(tmp_path: Path) -> None:
         check_output(block, run_here(block, tmp_path))
     page = (tmp_path / "alert.html").read_text("utf-8")
     assert "<article" in page
-    assert "promises at most 5 false events per hour" in page
+    assert "about 5 alerts an hour: a budget" in page
     assert len((DOCS / "images" / "report.png").read_bytes()) < 200_000
 
 
@@ -178,7 +178,7 @@ def test_the_settings_of_a_page_by_job_are_settings(name: str, tmp_path: Path) -
 MEASURED = (
     "fuzzing.md",
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
-    *("promises.md", "video.md", "what-holds.md", "site.md", "archive.md"),
+    *("budget.md", "video.md", "what-holds.md", "site.md", "archive.md"),
     "when-something-fails.md",
     *(
         "first-day.md",

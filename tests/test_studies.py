@@ -27,6 +27,7 @@ MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
     "autoencoders": (f"{{walker_dataset}} --K 6 {TINY}", [SLOW]),
+    "budget": ("{walker_dataset} --fps 25 --splits 3 --shares 0.7,0.3", [SLOW]),
     "components": ("{walker_dataset}", [SLOW]),
     "cost": ("", []),
     "explanations": ("{model} {walker_dataset} --windows 20 --cases 3", [SLOW]),
@@ -39,11 +40,6 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "pictures": ("traversal {walker_dataset} -o t.png", [SLOW]),
     "capacity": ("", []),
     "profiles": ("tiny={model}", [LONG]),
-    "promises": (
-        f"{{walker_dataset}} --normal {{walker_dataset}}/pose/train --fps 25 --splits 3 --share 0.7"
-        f" --K 6 {TINY}",
-        [SLOW],
-    ),
     "runtimes": ("{model} {walker_dataset} --runtimes onnxruntime", [SLOW]),
     "speed": (
         "--model {model} --people 2 --threads 1 --repeats 3 -o a.csv --plot a.png",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stepvad.config import Compute, Config, ViewKind
 from stepvad.detector import Detector
-from stepvad.errors import DataError, Progress, Report, silent
+from stepvad.errors import Progress, Report, silent
 from stepvad.evaluation.metrics import FrameScores, Interval, resample
-from stepvad.events.calibration import RULES
-from stepvad.events.rules import Rules, without_muted
-from stepvad.events.threshold import Counted, NormalClip, levels_for, threshold_for
+from stepvad.events.calibration import RULES, watched_s
+from stepvad.events.ledger import LedgerEntry
+from stepvad.events.threshold import Threshold, limit_of
+from stepvad.model.scoring import Scores
 from stepvad.poses import Clip, tracks_of
 from stepvad.tracker import FramePoses, Tracker
 from studies.chain.alerts import WITHIN_S, ClipResult, judge
@@ -22,8 +23,6 @@ from studies.chain.footageset import Fold, FootageSet, Use
 
 FALSE_CLIPS = 0.1
 """Share of the normal clips that may be above the threshold of `Summary.found_at`."""
-LOWEST = 1e-6
-"""Lowest threshold; events need a positive one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +33,11 @@ class ChainSettings:
     views: tuple[ViewKind, ...] = ()
     """Views to join; none fits the poses alone."""
     alerts_per_hour: float = 1.0
-    """False alerts per hour to promise."""
+    """Alerts per hour of normal footage: the budget."""
     within_s: float = WITHIN_S
     drop: float = 0.0
     """Share of the frames of test clips to drop, as an overloaded site does."""
     compute: Compute = Compute()
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenThreshold:
-    """A threshold, and whether the calibration clips could promise a rate of false alerts."""
-
-    value: float
-    words: str
-    is_promised: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +50,7 @@ class FoldResult:
     seconds: Mapping[Use, float]
     """Footage of each use."""
     n_clips: Mapping[Use, int]
-    threshold: ChosenThreshold
+    threshold: Threshold
     clips: tuple[ClipResult, ...]
 
 
@@ -139,7 +129,7 @@ def _measure(
 ) -> FoldResult:
     clips = {use: [poses[name] for name in names] for use, names in fold.by_use().items()}
     detector = _fit(clips["fit"], settings, report)
-    calibrated = [NormalClip.from_scores(clip, detector.score(clip)) for clip in clips["calibrate"]]
+    calibrated = ((clip, detector.score(clip)) for clip in clips["calibrate"])
     threshold = choose_threshold(calibrated, settings.alerts_per_hour)
     # judged by the frames that are left, as at a site
     least_seen = (1 - RULES.max_interpolated) * (1 - settings.drop)
@@ -183,22 +173,13 @@ def _fit(clips: Sequence[Clip], settings: ChainSettings, report: Report) -> Dete
     return Detector.fit(clips, config, report=report, compute=settings.compute)
 
 
-def choose_threshold(
-    clips: Sequence[NormalClip], alerts_per_hour: float, rules: Rules = RULES
-) -> ChosenThreshold:
-    """The threshold that promises a rate of false alerts, or the highest score of the clips.
-
-    Clips that are too short for a promise still tell what is normal, but not how often it happens.
-    """
-    scores = [without_muted(clip.windows, rules).A for clip in clips]
-    try:
-        counted = Counted.from_clips(clips, levels_for(clips, rules), rules)
-        promised = threshold_for(counted, alerts_per_hour)
-    except DataError:
-        highest = max((float(own.max()) for own in scores if len(own)), default=LOWEST)
-        words = "the highest score of the calibration clips: too few to promise a rate"
-        return ChosenThreshold(max(highest, LOWEST), words, is_promised=False)
-    return ChosenThreshold(promised.value, promised.words, is_promised=True)
+def choose_threshold(scored: Iterable[tuple[Clip, Scores]], alerts_per_hour: float) -> Threshold:
+    """The threshold of the alert budget, from normal clips with their scores."""
+    entries = [
+        LedgerEntry.from_windows(scores.windows, clip.rate(), RULES, watched_s=watched_s(clip))
+        for clip, scores in scored
+    ]
+    return limit_of(entries, 24 * alerts_per_hour)
 
 
 def _auroc(clips: Sequence[ClipResult]) -> Interval:

@@ -48,9 +48,8 @@ def test_a_model_is_fitted_on_some_files_and_calibrated_on_the_others(
     assert (detector.origin.clips, detector.config.fps) == (8, 25.0)
     calibration = read_calibration(tmp_path / "model.calibration.json")
     assert calibration.model_sha256 == detector.sha256
-    assert {*calibration.counted} == {*calibration.block_stats} == {"gate", "yard"}
-    hours = sum(counted.total_hours for counted in calibration.counted.values())
-    assert hours == pytest.approx(4 * 6 / 3600, rel=0.1)
+    assert {*calibration.ledgers} == {*calibration.block_stats} == {"gate", "yard"}
+    assert calibration.threshold.hours == pytest.approx(4 * 6 / 3600, rel=0.1)
 
 
 def test_bad_files_are_left_out_and_named(memory: Directory, tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_the_command_says_what_it_made_and_names_bad_files(
     done = stepvad(*words, "-o", tmp_path / "model.safetensors")
     assert done.code == 0, done.err
     assert "of 8 clips" in done.out
-    assert "cameras: 2, with a threshold of their own: 0" in done.out
+    assert "cameras: 2, with a threshold of their own: 2" in done.out
     with memory.replacing(hold_out(memory.files(".parquet"))[1][0].name) as temporary:
         temporary.write_bytes(b"PAR1")
     done = stepvad(*words, "-o", tmp_path / "model.safetensors", "--json")

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
-from stepvad.events.calibration import calibrate_cameras, calibration_path, write_calibration
-from stepvad.events.rules import Rules
-from stepvad.events.threshold import NormalClip
+from stepvad.events.calibration import Calibration, calibration_path, write_calibration
+from stepvad.events.ledger import LedgerEntry
 from stepvad.formats.labels import shanghaitech
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
@@ -79,11 +78,9 @@ def test_the_threshold_of_the_calibration_is_red(
 ) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
-    footage = {"door": [NormalClip(of_exponentials(), 36_000, 10.0)]}
+    entry = LedgerEntry(watched_s=3600.0, quiet=(4.0, 3.0, 2.0))
     sha256 = modelfile.sha256(own)
-    made = calibrate_cameras(
-        footage, model_sha256=sha256, alerts_per_hour=1.0, rules=Rules(threshold=1.0)
-    )
+    made = Calibration.from_ledgers({"door": [entry]}, model_sha256=sha256, alerts_per_day=24.0)
     write_calibration(made, calibration_path(own))
     run = stepvad("overlay", own, poses, "-o", tmp_path / "a.mp4", "--frames", "20:22")
     assert run.code == 0, run.err

@@ -19,12 +19,11 @@ import pytest
 from stepvad import Clip, Detector, Track, read_clip, read_clips, write_clip, write_clips
 from stepvad.events.calibration import (
     Calibration,
-    calibrate_cameras,
     calibration_path,
     write_calibration,
 )
+from stepvad.events.ledger import LedgerEntry
 from stepvad.events.rules import Rules, events_in
-from stepvad.events.threshold import NormalClip
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from tests.conftest import Command
@@ -325,14 +324,11 @@ def own(model: Path, tmp_path: Path) -> Path:
 
 def calibration(model: Path, scores: WindowScores) -> Calibration:
     """One whose threshold makes events of a clip."""
-    n = 36_000
-    A = np.repeat(np.random.default_rng(0).exponential(size=n // 5), 5).astype(np.float32)
-    nothing = np.empty((n, 0), np.float32)
-    normal = WindowScores(np.ones(n, np.int64), np.arange(n), A, nothing, A)
-    made = calibrate_cameras(
-        {"door": [NormalClip(normal, n, 10.0)], "hall": [NormalClip(normal, n, 10.0)]},
+    entry = LedgerEntry(watched_s=3600.0, quiet=(4.0, 3.0, 2.0))
+    made = Calibration.from_ledgers(
+        {"door": [entry], "hall": [entry]},
         model_sha256=modelfile.sha256(model),
-        alerts_per_hour=1.0,
+        alerts_per_day=24.0,
         rules=Rules(threshold=1.0, min_s=0.1, gap_s=0.5),
     )
     low, high = np.quantile(scores.A, (0.7, 0.9)).clip(0.05).tolist()
@@ -363,8 +359,8 @@ def test_events_are_those_of_the_calibration(
     assert f"events: {len(found)}, at scores of " in run.err
     assert len(page.one("tbody").every("tr")) == len(motions(page)) == len(found)
     head = page.every("header")[0].text
-    assert "promises at most 1 false events per hour" in head
-    assert f"{made.rules_of(camera or 'door').threshold:.2f}, from" in head
+    assert "about 1 alert an hour: a budget, from" in head
+    assert f"{made.rules_of(camera or 'door').threshold:.2f}, about" in head
     assert modelfile.sha256(own)[:12] in head
 
 

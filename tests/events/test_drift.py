@@ -23,8 +23,7 @@ from stepvad.events.drift import (
     span_count,
     spans_needed,
 )
-from stepvad.events.rules import Rules
-from stepvad.events.threshold import Counted, Threshold
+from stepvad.events.ledger import LedgerEntry
 
 NAMES = tuple(f"number {n}" for n in range(20))
 
@@ -46,15 +45,9 @@ def test_the_scores_beside_the_statistics_are_those_of_the_detector() -> None:
 
 def test_statistics_are_kept_with_the_calibration(tmp_path: Path) -> None:
     stats = blocks(np.random.default_rng(0), 3)
-    threshold = Threshold(
-        value=2.0, alerts_per_hour=1.0, confidence=0.95, how="tail", hours=1.0, events=0,
-        rate=(0.0, 1.0),
-    )  # fmt: skip
-    counted = Counted(np.array([1.0, 2.0]), np.array([[1, 0]]), np.array([1.0]))
-    made = Calibration(
-        model_sha256="a", rules=Rules(threshold=2.0), threshold=threshold,
-        counted={"door": counted}, block_stats={"door": stats},
-    )  # fmt: skip
+    ledgers = {"door": [LedgerEntry(watched_s=60.0, quiet=(2.0,))]}
+    made = Calibration.from_ledgers(ledgers, model_sha256="a", alerts_per_day=1.0)
+    made = replace(made, block_stats={"door": stats})
     write_calibration(made, tmp_path / "c.json")
     read = read_calibration(tmp_path / "c.json").block_stats["door"]
     assert read.names == stats.names

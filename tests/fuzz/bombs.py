@@ -35,17 +35,9 @@ def many_long_clips(seeds: Path) -> bytes:
     return _told(seeds, lambda facts: facts["clips"].update(more))
 
 
-def many_levels(seeds: Path) -> bytes:
-    """A calibration of 60,000 blocks at 60,000 levels."""
-    facts = _calibration(seeds)
-    facts["levels"] = [*range(1, 60_001)]
-    facts["blocks"] = {"yard": [[1.0, []]] * 60_000}
-    return json.dumps(facts, separators=(",", ":")).encode()
-
-
-def many_marked_levels(seeds: Path) -> bytes:
+def many_statistics(seeds: Path) -> bytes:
     """A calibration whose drift values are a line for each letter of a long name."""
-    facts = _calibration(seeds)
+    facts: dict[str, Any] = json.loads((seeds / "calibration" / "a.json").read_bytes())
     facts["statistics"] = ["x"] * 60_000
     facts["block_stats"] = {"yard": [[]] * 60_000}
     return json.dumps(facts, separators=(",", ":")).encode()
@@ -86,11 +78,6 @@ def far_interval(seeds: Path) -> bytes:
 def _npy(kind: str, n: int) -> bytes:
     text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({n},), }}".ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + b"\0" * 40
-
-
-def _calibration(seeds: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((seeds / "calibration" / "a.json").read_bytes())
-    return facts
 
 
 def _told(seeds: Path, change: Callable[[dict[str, Any]], object]) -> bytes:

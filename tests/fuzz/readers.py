@@ -17,7 +17,7 @@ from stepvad.codec import decode
 from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 from stepvad.evaluation import baselines
-from stepvad.events.calibration import read_calibration, write_calibration
+from stepvad.events.calibration import Calibration, read_calibration, write_calibration
 from stepvad.fleet import poses, registry
 from stepvad.fleet.settings import load as load_fleet
 from stepvad.formats import labels, read_clips, trajectories
@@ -76,6 +76,7 @@ def _calibration(path: Path, shared: Path) -> None:
     made = read_calibration(path)
     made.rules_of("yard")
     str(made.threshold.words)
+    Calibration.from_ledgers(made.ledgers, model_sha256="", alerts_per_day=1.0)
     write_calibration(made, path)
 
 

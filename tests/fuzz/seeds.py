@@ -14,12 +14,11 @@ from stepvad.codec import encode
 from stepvad.config import Checkpoint, Config
 from stepvad.errors import silent
 from stepvad.evaluation import baselines
-from stepvad.events.calibration import calibrate_cameras, write_calibration
-from stepvad.events.rules import Rules
-from stepvad.events.threshold import NormalClip
+from stepvad.events.calibration import Calibration, write_calibration
+from stepvad.events.drift import BlockStats
+from stepvad.events.ledger import LedgerEntry
 from stepvad.fleet import poses, registry
 from stepvad.formats import write_clip, write_clips
-from stepvad.model.scoring import WindowScores
 from stepvad.model.training import TrainingSet, train
 from stepvad.people import Boxes, People
 from stepvad.poses import Clip, Pose, Track
@@ -79,17 +78,12 @@ def _models(directory: Path) -> None:
     config = replace(CONFIG, max_steps=None, epochs=2)
     checkpoint = directory / "training checkpoint" / "a.safetensors"
     train(points, config, report=silent, checkpoint=Checkpoint(checkpoint))
-    windows = WindowScores(
-        np.zeros(40, np.int64),
-        np.arange(40) * 40,
-        np.ones(40, np.float32),
-        np.empty((40, 0), np.float32),
-        np.linspace(0.1, 5, 40, dtype=np.float32),
+    entry = LedgerEntry(begin=1.7e9, watched_s=3600.0, quiet=(5.0, 2.5, 1.0), alerts=(7.5,))
+    made = Calibration.from_ledgers(
+        {"yard": [entry], "door": [entry]}, model_sha256="0" * 64, alerts_per_day=20
     )
-    footage = {name: [NormalClip(windows, 3600 * 10, FPS)] for name in ("yard", "door")}
-    made = calibrate_cameras(
-        footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0)
-    )
+    stats = BlockStats(("score", "confidence"), np.ones((3, 2)))
+    made = replace(made, block_stats={"yard": stats}, rates={"yard": (FPS,)})
     (directory / "calibration").mkdir()
     write_calibration(made, directory / "calibration" / "a.json")
 

@@ -208,24 +208,18 @@ def test_colours_are_those_of_the_pictures(page: Element) -> None:
     assert f"--odd: {plots.BLUE};" in sheet
 
 
-def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:
+def test_the_head_tells_the_threshold_and_its_budget(case: ReportedClip) -> None:
     head = read(render(case)).every("header")[0].text
-    assert "chosen by hand, which promises nothing" in head
+    assert "chosen by hand. An event" in head
     assert "A window with more than 50\xa0% interpolated poses raises no event." in head
     assert case.model_sha256[:12] in head
     assert f"windows of {case.detector.config.T} frames" in head
-    promised = Threshold(
-        value=case.rules.threshold,
-        alerts_per_hour=0.5,
-        confidence=0.9,
-        how="tail",
-        hours=3.0,
-        events=1,
-        rate=(0.1, 0.4),
+    ranked = Threshold(
+        value=case.rules.threshold, alerts_per_hour=0.5, how="ranked", hours=3.0, events=9
     )
-    head = read(render(replace(case, threshold=promised))).every("header")[0].text
-    assert promised.words.replace(" %", "\N{NO-BREAK SPACE}%") in head
-    assert "from 3 hours of normal footage" in head
+    for threshold in (ranked, replace(ranked, how="counted")):
+        head = read(render(replace(case, threshold=threshold))).every("header")[0].text
+        assert threshold.words.replace(" %", "\N{NO-BREAK SPACE}%") in head
     assert "chosen by hand" not in head
 
 

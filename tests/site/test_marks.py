@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from stepvad.events.calibration import calibration_path
-from stepvad.events.marks import normal_set_path
+from stepvad.events.marks import Marked, normal_set_path
 from stepvad.events.record import MarkMessage
 from stepvad.events.rules import Rules
-from stepvad.events.threshold import Marked
 from stepvad.formats import read_clip, tracks
 from stepvad.site import demo
 from stepvad.site.accounts import Accounts

@@ -331,14 +331,14 @@ def calibrate(
 
 
 def _sentences(calibration: Calibration) -> Iterator[str]:
-    from stepvad.events.threshold import duration, needed_to_count, often
+    from stepvad.events.threshold import duration, often, upper_bound
 
     threshold, cameras = calibration.threshold, calibration.ledgers
     yield f"{duration(threshold.hours)} of normal footage, cameras: {len(cameras)}"
     yield f"threshold {threshold.value:.2f}: {threshold.words}"
     if threshold.how == "ranked":
         rate = threshold.alerts_per_hour
-        needed = duration(needed_to_count(0, rate))
+        needed = duration(upper_bound(0) / rate)
         yield f"at most {often(rate)} (--strict) takes {needed} without an event"
     for camera in cameras if len(cameras) > 1 else ():
         words = "too little footage for a threshold of its own"

@@ -105,7 +105,7 @@ def rank_limit(
     """
     ordered = np.sort(np.asarray(quiet, np.float64))[::-1]
     if len(ordered) < FEWEST:
-        return MARGIN * max(1.0, *ordered.tolist())
+        return MARGIN * max([1.0, *ordered.tolist()])
     k, top = max(per_day * days, 1 / FARTHEST), ordered[0]
     above = int((np.asarray(alerts) > top).sum())
     if k >= above + 1:
@@ -130,7 +130,7 @@ def counted_limit(
         DataError: If even none more would not be enough.
     """
     count, ordered = len(alerts), sorted(quiet, reverse=True)
-    needed = needed_to_count(count, per_day)
+    needed = upper_bound(count) / per_day
     if needed > days:
         without = f"with {count} alert{'s' * (count > 1)}" if count else "without an alert"
         raise DataError(
@@ -139,16 +139,19 @@ def counted_limit(
             hint="a budget takes less: leave out strict, or allow more alerts",
         )
     fit = 0
-    while fit < len(ordered) and needed_to_count(count + fit + 1, per_day) <= days:
+    while fit < len(ordered) and upper_bound(count + fit + 1) <= per_day * days:
         fit += 1
     if fit == 0 and ordered:
         return float(np.nextafter(ordered[0], np.inf))
     return ordered[fit - 1] if fit else MARGIN
 
 
-def needed_to_count(events: int, rate: float) -> float:
-    """The time in which so many events and no more confirm a rate at `CONFIDENCE`."""
-    return float(gammaincinv(events + 1, CONFIDENCE)) / rate
+def upper_bound(events: int) -> float:
+    """The largest expected number that a count of events leaves possible, at `CONFIDENCE`.
+
+    Exact for Poisson counts: 3.0 of none.
+    """
+    return float(gammaincinv(events + 1, CONFIDENCE))
 
 
 def over_budget(entries: Sequence[LedgerEntry], per_day: float, since: float) -> str:
