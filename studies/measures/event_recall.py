@@ -93,19 +93,44 @@ def _levels(clips: Sequence[WatchedClip]) -> list[float]:
     return sorted({max(float(level), LOWEST) for level in above}, reverse=True)
 
 
-def recall(
-    clips: Sequence[WatchedClip], threshold: float, name: str = "", *, rules: Rules = RULES
-) -> float:
-    """Share of the abnormal events that an alert overlaps; NaN if there are none.
+@dataclass(frozen=True, slots=True, eq=False)
+class EventsFound:
+    """The abnormal events of some clips: the clip and length of each `(n,)`, and which were found.
 
-    An event is a run of abnormal frames, or of those of the class `name`.
+    `hits (R, n)` has a row for each threshold.
     """
-    at = replace(rules, threshold=threshold)
-    hits = [hit for clip in clips for hit in clip.found(_truth(clip.labels, name), at)]
-    return float(np.mean(hits)) if hits else math.nan
 
+    n_clips: int
+    clip: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    hits: NDArray[np.bool_]
 
-def _truth(labels: FrameLabels, name: str) -> NDArray[np.bool_]:
-    if not name:
-        return labels.abnormal
-    return labels.classes.get(name, np.zeros(len(labels), np.bool_))
+    @classmethod
+    def at(
+        cls, clips: Sequence[WatchedClip], thresholds: Sequence[float], *, rules: Rules = RULES
+    ) -> EventsFound:
+        """The events that an alert overlaps at each threshold; an event is a run of such frames."""
+        runs = [true_runs(one.labels.abnormal & one.labels.counted) for one in clips]
+        lengths = [
+            (end - first) / one.fps
+            for one, own in zip(clips, runs, strict=True)
+            for first, end in own
+        ]
+        hits = [
+            [
+                hit
+                for one in clips
+                for hit in one.found(one.labels.abnormal, replace(rules, threshold=at))
+            ]
+            for at in thresholds
+        ]
+        return cls(
+            len(clips),
+            np.repeat(np.arange(len(clips)), [len(own) for own in runs]),
+            np.array(lengths, np.float64),
+            np.array(hits, np.bool_).reshape(len(thresholds), len(lengths)),
+        )
+
+    def shares(self) -> NDArray[np.float64]:
+        """Share of the events found at each threshold, `(R,)`; NaN if there are none."""
+        return self.hits.mean(axis=1) if self.hits.size else np.full(len(self.hits), math.nan)
