@@ -271,6 +271,21 @@ class Config:
         return f"{self.view} over {self.T} frames"
 
 
+def check_views(configs: Sequence[Config]) -> None:
+    """Reject views that make no detector."""
+    kinds = [config.view for config in configs]
+    usual = [config.scored_by == "usual" for config in configs]
+    one_energy = kinds == ["pose"] and not any(usual)
+    several = kinds[:1] == ["pose"] and all(usual) and len(kinds) > 1
+    if not (one_energy or (several and max(kinds.count("motion"), kinds.count("place")) <= 1)):
+        raise ConfigError(
+            "views: expected one pose, scored by the paper's energy, or those of Config.usual, "
+            f"got {', '.join(kinds) or 'none'}"
+        )
+    if max(config.T for config in configs) > configs[0].T:
+        raise ConfigError(f"views: expected the longest first, got T = {configs[0].T}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
     """Options of how training runs; they affect only its speed and the last digits of its result.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Checkpoint, Compute, Config, Runtime
+from stepvad.config import Checkpoint, Compute, Config, Engine, Runtime, check_views
 from stepvad.errors import ConfigError, DataError, MissingExtraError, Progress, Report, silent
 from stepvad.model import modelfile
 from stepvad.model.engines import EngineNetwork, Weights, choose, fold
@@ -77,13 +77,18 @@ class Detector:
 
     @property
     def model(self) -> Model:
-        """The energy model of its first view."""
+        """The model of its first view."""
         return self.views[0].model
 
     @property
     def network(self) -> EngineNetwork:
-        """The network of its first view."""
+        """The network of the paper's energy."""
         return self.views[0].network
+
+    @property
+    def engine(self) -> Engine:
+        """Name of the engine that computes its scores."""
+        return "numpy" if self.config.scored_by == "usual" else self.network.engine
 
     @property
     def view_settings(self) -> tuple[ViewSettings, ...]:
@@ -122,14 +127,12 @@ class Detector:
         training, and the runtime. Requires the train extra.
         """
         configs = (config,) if isinstance(config, Config) else tuple(config)
+        check_views(configs)
         is_usual = configs[0].scored_by == "usual"
-        if any((one.scored_by == "usual") != is_usual for one in configs) or (
-            len(configs) > 1 and (not is_usual or keep_best or checkpoint or projection_clips)
-        ):
+        if is_usual and (keep_best or checkpoint or projection_clips):
             raise ConfigError(
-                "fit: expected several views of usual motion, without validation, checkpoints and "
-                "projection clips, or one view of the paper's energy",
-                hint="views are those of Config.usual",
+                "fit: usual motion has no validation, checkpoints and projection clips",
+                hint="leave them out, or fit the paper's energy",
             )
         if not is_usual:
             try:
@@ -182,17 +185,7 @@ class Detector:
         """
         from stepvad.model.export import export
 
-        self.expect_pose("export")
         return export(self.views[0], self.skeleton, self.origin, Path(path))
-
-    def expect_pose(self, what: str) -> None:
-        """Reject a model of another view, or of several."""
-        kinds = [view.config.view for view in self.views]
-        if kinds != ["pose"]:
-            raise ConfigError(
-                f"{what}: expected a model of one view, the pose, got {', '.join(kinds)}",
-                hint="fit a model without --views",
-            )
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
         """Score every window of a clip; memory beyond clip and scores does not grow with it."""
@@ -266,17 +259,11 @@ class Detector:
     def _weights(self, nats: NDArray[np.float32]) -> NDArray[np.float32]:
         """Weights of the views in the score of each window, `(N, views)`: rows sum to 1."""
         kinds = np.array([view.config.view for view in self.views])
-        weights = np.zeros_like(nats)
-        pose = kinds == "pose"
-        weights[:, pose] = 1 / pose.sum()
-        # the larger of pose and motion; and the place says as much as the body
-        for motion in np.flatnonzero(kinds == "motion"):
-            is_motion = nats[:, motion] > (nats * weights).sum(axis=1)
-            weights[is_motion] = kinds == "motion"
-        for place in np.flatnonzero(kinds == "place"):
-            weights /= 2
-            weights[:, place] = 0.5
-        return weights
+        pose, motion, place = (kinds == kind for kind in ("pose", "motion", "place"))
+        # the larger of pose and motion, and the place says as much as the body
+        is_motion = nats[:, motion].max(axis=1, initial=0) > nats[:, pose].mean(axis=1)
+        body = np.where(is_motion[:, None], motion, pose / pose.sum())
+        return np.asarray((body + place) / (1 + place.any()), np.float32)
 
 
 def _fit_usual(

@@ -93,7 +93,7 @@ def score(
     executors.check_choice(options.executor, options.jobs)
     # fail early if the model cannot score
     detector = Detector.load(model, runtime=options.runtime, threads=1)
-    job = _job(poses, scores, model, detector.network.engine, options)
+    job = _job(poses, scores, model, detector.engine, options)
     plan = storage.group_shards(job.poses.files(storage.POSE_SUFFIX))
     if not plan:
         raise StepvadError(

@@ -199,11 +199,12 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
     numbers = math.prod(view_shape(config, skeleton.V))
-    whitened = "whitened" if config.reference.whitening else "not whitened"
+    share = config.reference.whitening
+    whitened = {0.0: "not whitened", 1.0: "whitened"}.get(share, f"{100 * share:.0f} % whitened")
     projection = f"{config.K} of {numbers} principal components, {whitened}"
     if config.reference.projection == "raw":
         projection = f"none: all {numbers} coordinates"
-    # a network, or the training windows themselves
+    # a network, averages of windows, or the training windows themselves
     lines = []
     if isinstance(fitted, stepvad.Detector) and method == "usual":
         numbers_kept = ", ".join(f"{n:,}" for n in _centroids(fitted))
@@ -213,6 +214,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     elif fitted.neighbours is not None:
         points, k = len(fitted.neighbours.points), fitted.neighbours.k
         lines = [f"Neighbours    {k} of {points:,}"]
+    confidence = "weighs the joints" if config.joints == "weighed" else "is ignored"
     return [
         f"Method        {METHODS[method]}",
         f"Views         {', '.join(view.config.view_name for view in fitted.view_settings)}",
@@ -220,7 +222,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"{_rate(config)}; each centred and divided by its spread in y",
         f"Projection    {projection}",
         *lines,
-        f"Confidence    {'weighs the score' if config.confidence else 'is ignored'}",
+        f"Confidence    {'weighs the score' if config.confidence else confidence}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
         f"Repaired      {', '.join(terminal.repair_words(origin.counts)) or 'nothing'}",

@@ -265,21 +265,22 @@ def _print_explanation(explanation: stepvad.Explanation) -> None:
     echo(f"{explanation.clip}, track {explanation.track}, {frames}")
     for phrase in explanation.words or ("nothing unusual",):
         echo(f"  {phrase}")
-    sigmas = ", ".join(f"{sigma:.2f}" for sigma in explanation.scales)
-    ghost = "in the normal range" if explanation.ghost_is_normal else "outside the normal range"
-    decided = f"Noise scale   {sigmas} decided"
-    if explanation.views:
-        decided = f"Views         {explanation.share_words}"
-    echo(
-        f"Score         {explanation.score:.2f}: {explanation.energy:.2f} before a confidence of "
-        f"{explanation.confidence:.2f} took {explanation.taken_off:.2f} off\n"
-        f"{decided}\n"
-        f"Nearest       a normal motion with a highest energy of {explanation.ghost_energy:.2f}, "
-        f"{ghost}"
-    )
     # contributions of views, then of body parts; each table adds up to the score
     if explanation.views:
+        echo(f"Score         {explanation.score:.2f}")
+        echo(f"Views         {explanation.share_words}")
+        echo(f"Nearest       an average of usual motion, which scores {explanation.base:.2f}")
         _print_views(explanation.views)
+    else:
+        sigmas = ", ".join(f"{sigma:.2f}" for sigma in explanation.scales)
+        ghost = "in the normal range" if explanation.ghost_is_normal else "outside the normal range"
+        echo(
+            f"Score         {explanation.score:.2f}: {explanation.energy:.2f} before a confidence "
+            f"of {explanation.confidence:.2f} took {explanation.taken_off:.2f} off\n"
+            f"Noise scale   {sigmas} decided\n"
+            "Nearest       a normal motion with a highest energy of "
+            f"{explanation.ghost_energy:.2f}, {ghost}"
+        )
     rows = [
         [part.name, f"{part.contribution:+.2f}", f"{100 * part.share:.0f} %",
          "" if part.name in explanation.meanings else f"{part.first_frame}-{part.last_frame}"]

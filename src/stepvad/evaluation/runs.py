@@ -263,7 +263,7 @@ def _training_hash(dataset: Dataset) -> hashlib._Hash:
 
 def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
     """The engine, the device and the precision of the training that gave a result."""
-    if not isinstance(fitted, Detector):
+    if not isinstance(fitted, Detector) or fitted.config.scored_by == "usual":
         return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
     precision = resolved_compute(compute, fitted.config).precision
-    return {"runtime": fitted.network.engine, "device": compute.device, "precision": precision}
+    return {"runtime": fitted.engine, "device": compute.device, "precision": precision}

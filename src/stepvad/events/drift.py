@@ -58,22 +58,22 @@ def score_with_stats(
     detector: Detector, clip: Clip, fps: float, *, report: Report = silent
 ) -> tuple[Scores, BlockStats]:
     """Score a clip and compute its block statistics."""
-    config, is_joined = detector.config, len(detector.views) > 1
-    components = 0 if is_joined else min(COMPONENTS, config.K)
+    config, is_usual = detector.config, detector.config.scored_by == "usual"
+    components = 0 if is_usual else min(COMPONENTS, config.K)
     names = ["score", "confidence"]
-    if is_joined:
+    if is_usual:
         names += [view.config.view_name for view in detector.views]
     else:
         names += [f"energy {i}" for i in range(1, config.L + 1)]
         names += [f"component {k}" for k in range(1, components + 1)]
         names += [f"spread of component {k}" for k in range(1, components + 1)]
         names += ["jitter of joints"]
-    first_square = len(names) if is_joined else 2 + config.L + components
+    first_square = len(names) if is_usual else 2 + config.L + components
     parts = [np.empty((0, len(names) - 2 - detector.columns))]
 
     def score_windows(windows: Windows) -> WindowScores:
         """Score windows; collect their positions in PC-space and the jitter of their joints."""
-        if is_joined:
+        if is_usual:
             parts.append(np.empty((len(windows), 0)))
         else:
             pi_x = detector.model.space.project(windows.x)[:, :components].astype(np.float64)

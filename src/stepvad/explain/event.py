@@ -99,8 +99,7 @@ def explain_peak(
     ends = [end for end in wanted if end in there or end == peak_frame]
     windows = explain(detector, near, [(track, end) for end in ends])
     peak = windows[ends.index(peak_frame)]
-    if len(detector.views) > 1:
-        windows = _side_by_side(windows, peak)
+    windows = _side_by_side(windows, peak)
     # phrases of windows that are not calm, the highest score first
     telling = sorted(windows, key=lambda window: -window.score)
     telling = [window for window in telling if window is peak or window.score >= calm]

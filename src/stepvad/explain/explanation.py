@@ -17,6 +17,7 @@ from stepvad.config import ViewKind
 from stepvad.detector import Detector
 from stepvad.explain.ghosts import NORMAL_RANGE, standardised
 from stepvad.explain.words import BodyPart, Finding, rank
+from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import scale_weights
 from stepvad.skeletons import Skeleton
 
@@ -52,7 +53,7 @@ class Explanation:
     energy: float
     """The score before weighting: standard deviations above the mean of the training windows.
 
-    With several views, the joined score at full confidence.
+    With several views, the score itself.
     """
     scales: dict[float, float]
     """Noise scales σ that decided, and their weights; a single one if the aggregation is `max`.
@@ -65,7 +66,7 @@ class Explanation:
     observed: NDArray[np.float32]
     ghost: NDArray[np.float32]
     ghost_energy: float
-    """Its highest standardised energy over all scales."""
+    """Its highest standardised energy over all scales; 0 if it is an average of usual motion."""
     findings: tuple[Finding, ...]
     views: tuple[ViewShare, ...] = ()
     """Contributions of several views, which sum to the score. Empty if there is one view."""
@@ -111,7 +112,7 @@ class Explanation:
 
     @property
     def ghost_is_normal(self) -> bool:
-        """The descent ended in the normal range at every scale."""
+        """The descent ended in the normal range at every scale; averages of usual motion are."""
         return self.ghost_energy <= NORMAL_RANGE
 
     def as_dict(self) -> JsonObject:
@@ -158,33 +159,56 @@ def attribute(
     E, E_normal = standardised(detector, pi_x), standardised(detector, normal)
     scales = scale_weights(E, detector.config.aggregation)
     energy, below = (np.sum(scales * values, axis=1) for values in (E, E_normal))
-    # the gradient in PC-space, (N, K), back to coordinates (N, 2, V, T)
     g = _mean_gradient(detector, scales, normal, pi_x, energy - below)
-    _, _, V, T = x.shape
-    difference = x - space.reconstruct(normal, (2, V, T))
-    by_coordinate = ((g / space.scale) @ space.W_K.T).reshape(x.shape) * difference
-    # weighted by confidence, and added over x and y
+    # weighted by confidence
     c = weight.astype(np.float64)
-    contributions = c[:, None, None] * by_coordinate.sum(axis=1)
-    coordinates = c[:, None, None, None] * by_coordinate
-    return Attribution(c * energy, energy, c * below, coordinates, contributions, scales)
+    coordinates = c[:, None, None, None] * _by_coordinate(space, g, x, normal)
+    return Attribution(c * energy, energy, c * below, coordinates, scales)
+
+
+def attribute_distance(
+    space: PCSpace, x: NDArray[np.float32], normal: NDArray[np.float32]
+) -> Attribution:
+    """Attribute the distances of windows `x (N, 2, V, T)` to their nearest points `(N, K)`.
+
+    The gradient of |z - z'| is (z - z') / |z - z'| all along the line: contributions, as in
+    `attribute`, add up to the distance without quadrature.
+    """
+    way = space.project(x).astype(np.float64) - normal
+    d = np.linalg.norm(way, axis=1)
+    g = way / np.maximum(d, np.finfo(np.float64).tiny)[:, None]
+    coordinates = _by_coordinate(space, g, x, normal)
+    return Attribution(d, d, np.zeros(len(d)), coordinates, np.empty((len(d), 0)))
+
+
+def _by_coordinate(
+    space: PCSpace, g: NDArray[np.float64], x: NDArray[np.float32], normal: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Contributions of the coordinates of windows, by mean gradients `g (N, K)` in PC-space."""
+    _, *shape = x.shape
+    difference = x - space.reconstruct(normal, (shape[0], shape[1], shape[2]))
+    return np.asarray(((g / space.scale) @ space.W_K.T).reshape(x.shape) * difference)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
     """Scores of N windows, decomposed: `score = base + contributions.sum()` for each.
 
-    `coordinates (N, 2, V, T)`, and added over x and y `contributions (N, V, T)`; `base (N,)` is
-    the score of the normal window at the scales that decided; `energy (N,)` is the score before
-    weighting by confidence; `scales (N, L)` are the weights of the scales.
+    `coordinates (N, 2, V, T)` are contributions; `base (N,)` is the score of the normal window at
+    the scales that decided; `energy (N,)` is the score before weighting by confidence;
+    `scales (N, L)` are the weights of the scales, none of a distance.
     """
 
     score: NDArray[np.float64]
     energy: NDArray[np.float64]
     base: NDArray[np.float64]
     coordinates: NDArray[np.float64]
-    contributions: NDArray[np.float64]
     scales: NDArray[np.float64]
+
+    @property
+    def contributions(self) -> NDArray[np.float64]:
+        """Contributions of joints in frames, `(N, V, T)`: added over x and y."""
+        return self.coordinates.sum(axis=1)
 
 
 def _mean_gradient(
@@ -225,8 +249,7 @@ def _quadrature(
     _, grad_f = detector.network.folded.slopes(lines.reshape(-1, K), np.repeat(scale, nodes))
     # the mean over nodes, standardised, added over the scales of each window
     mean = np.einsum("j,njk->nk", share, grad_f.reshape(-1, nodes, K).astype(np.float64))
+    weight = scales[window, scale] / np.sqrt(detector.model.energy.E_var[scale])
     g = np.zeros(start.shape)
-    np.add.at(
-        g, window, (scales[window, scale] / np.sqrt(detector.model.energy.E_var[scale]))[:, None] * mean
-    )
+    np.add.at(g, window, weight[:, None] * mean)
     return g

@@ -1,4 +1,4 @@
-"""The ghost: the nearest normal motion, in the PC-space of the energy (Sec. 3.1).
+"""The ghost of an energy: the nearest normal motion in its PC-space (Sec. 3.1).
 
 A window is projected to π(x), descends the learned energy there until it is normal, and is
 reconstructed from its components (`explain/views.py`).
@@ -13,7 +13,6 @@ from stepvad.detector import Detector
 from stepvad.explain.words import parts_of
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
-from stepvad.windows.views import MEANINGS, numbers, view_shape
 
 GOAL = 0.0
 """End of a descent: at or below the mean energy of the training windows at every scale."""
@@ -38,8 +37,7 @@ def nearest_normal(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.
     """The end of a descent from each π(x) `(N, K)`; points already at the goal are unchanged.
 
     The descent first moves the one part of the body that lowers the energy most by itself, so an
-    unusual arm is not corrected by moving the legs; then everything moves. In a view that is not a
-    pose, the numbers of one meaning are such a part.
+    unusual arm is not corrected by moving the legs; then everything moves.
     """
     z = pi_x.copy()
     rows = np.flatnonzero(standardised(detector, z).max(axis=1) > GOAL)
@@ -121,8 +119,9 @@ def align(
 
 def standardised(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The standardised energies of Eq. 8, `(N, L)`, in float32 and numpy, for any runtime."""
-    model = detector.model
-    return standardise_energies(detector.network.folded.energies(pi_x), model.energy.E_mean, model.energy.E_var)
+    learned = detector.model.energy
+    f = detector.network.folded.energies(pi_x)
+    return standardise_energies(f, learned.E_mean, learned.E_var)
 
 
 def _slopes(
@@ -130,8 +129,9 @@ def _slopes(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """E_i `(N,)` and its gradient `(N, K)`, standardised, at points with a scale each."""
     f, grad_f = detector.network.folded.slopes(z, scale)
-    spread = np.sqrt(detector.model.energy.E_var[scale])
-    E = (f - detector.model.energy.E_mean[scale]) / spread
+    learned = detector.model.energy
+    spread = np.sqrt(learned.E_var[scale])
+    E = (f - learned.E_mean[scale]) / spread
     return E.astype(np.float32), (grad_f / spread[:, None]).astype(np.float32)
 
 
@@ -144,16 +144,8 @@ def _step(
 
 
 def _ways_of_parts(detector: Detector) -> list[NDArray[np.float32]]:
-    """Directions in PC-space, `(K, ways)`, of each part, or of the numbers of each meaning.
-
-    One direction of a part is one of its joints along one slow trajectory.
-    """
+    """Directions in PC-space, `(K, ways)`, of each part: its joints along slow trajectories."""
     space, T, V = detector.model.space, detector.config.T, detector.skeleton.V
-    if detector.config.view != "pose":
-        shape, meanings = view_shape(detector.config, V), MEANINGS[detector.config.view]
-        by_number = numbers((space.W_K / space.scale).T.reshape(-1, *shape))  # (K, numbers)
-        ways = (by_number[:, which] for which in meanings.values())
-        return [np.ascontiguousarray(way, np.float32) for way in ways]
     # slow trajectories over the window as unit vectors, (T, courses): cosines of a DCT-II
     course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
     course /= np.linalg.norm(course, axis=0)

@@ -161,12 +161,12 @@ class ViewedNumbers:
     """The numbers of a window, of its nearest normal one, and of normal footage.
 
     `seen` and `normal` are in the order of the view; `usual (meanings, quantiles)` are the
-    quantiles of amounts, if the model knows them.
+    quantiles of amounts in a motion.
     """
 
     seen: NDArray[np.float64]
     normal: NDArray[np.float64]
-    usual: NDArray[np.float64] | None
+    usual: NDArray[np.float64]
     rarity: float
     """Share of normal windows that look as unusual to the view."""
     n_normal: int
@@ -174,16 +174,14 @@ class ViewedNumbers:
 
     def motion(self, meaning: str) -> str:
         """A phrase for what is unusual about one meaning of the motion; a verb comes first."""
-        # a number, or the length of a pair, here and in the nearest normal motion
+        # a number, or the length of a pair, beside that of all footage
         which = [*MEANINGS["motion"][meaning]]
-        both = (self.seen[which], self.normal[which])
-        value, normal = (float(np.linalg.norm(v) if len(v) > 1 else v[0]) for v in both)
-        usual = None if self.usual is None else self.usual[[*MEANINGS["motion"]].index(meaning)]
-        more, than = _compared(value, normal, usual)
+        usual = self.usual[[*MEANINGS["motion"]].index(meaning)]
+        value = float(np.linalg.norm(self.seen[which]) if len(which) > 1 else self.seen[which[0]])
+        more, than = _compared(value, usual)
         match meaning:
             case "speed" if more:
-                fastest = normal if usual is None else float(usual[-1])
-                times = value / fastest if fastest > 0 else np.inf
+                times = value / usual[-1] if usual[-1] > 0 else np.inf
                 much = f"{times:.2g}x as fast as" if times >= CLEARLY else "faster than"
                 much = f"more than {MOST:g}x as fast as" if times > MOST else much
                 return f"crosses the picture {much} {than}"
@@ -390,14 +388,8 @@ def _speed(
     return fast / normal if normal > 0 else float("inf")
 
 
-def _compared(
-    value: float, normal: float, usual: NDArray[np.float64] | None
-) -> tuple[bool | None, str]:
+def _compared(value: float, usual: NDArray[np.float64]) -> tuple[bool | None, str]:
     """Tell if there is clearly more or less of something, and than whom; None if neither."""
-    if usual is None:
-        if SLOWER * normal < value < FASTER * normal:
-            return None, ""
-        return value > normal, "usual"
     least, few, most, highest = usual
     if value > most:
         return True, "anybody before" if value > highest else "99 % of people"

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from stepvad.codec import Count, from_plain
-from stepvad.config import Config, Runtime
+from stepvad.config import Config, Runtime, check_views
 from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files import replacing
 from stepvad.model.engines import weight_shapes
@@ -191,6 +191,7 @@ def read_views(
 ) -> tuple[tuple[View, ...], Skeleton, Origin]:
     """The views that these tensors and words describe, checked."""
     configs, skeleton, origin = read_settings(meta)
+    check_views(configs)
     views = []
     for number, config in enumerate(configs):
         model = _model(tensors, prefix(number), config, skeleton)
@@ -240,10 +241,6 @@ def read_settings(
     """Settings of all views, joints and origin of a model, checked."""
     settings: Any = meta["views"]  # `Config` checks them
     configs = tuple(map(Config.from_facts, settings))
-    if not configs or max(config.T for config in configs) > configs[0].T:
-        raise ValueError("its views are none, or the first is not the longest")
-    if any(config.scored_by == "energy" for config in configs) and len(configs) > 1:
-        raise ValueError("it has several views, of which some have an energy")
     return (
         configs,
         from_plain(Skeleton, meta["skeleton"], "skeleton"),
@@ -292,8 +289,8 @@ def _pace(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> P
 def _usual(
     tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
 ) -> NDArray[np.float64] | None:
-    """Usual motion of a view that is ranked, in quantiles; None for others."""
-    if config.view != "motion" or config.scored_by != "usual":
+    """Quantiles of the meanings, of a motion alone."""
+    if config.view != "motion":
         return None
     usual = tensors[prefix + "usual"]
     shape = len(MEANINGS[config.view]), len(QUANTILES)

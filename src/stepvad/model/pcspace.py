@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,19 @@ class PCSpace:
     Lambda_K: NDArray[np.float32]
     whitening: float = 1.0
     """How much of the whitening is done, from none to all of it; see `Reference.whitening`."""
+    scale: NDArray[np.float32] = field(init=False)
+    """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening.
+
+    Between the two, powers of Λ_K, such that the mean square of π(x) stays 1.
+    """
+
+    def __post_init__(self) -> None:
+        """Take the roots once, not for every window."""
+        scale = np.sqrt(self.Lambda_K) if self.whitening else np.ones_like(self.Lambda_K)
+        if 0 < self.whitening < 1:
+            left = np.sqrt(np.mean(self.Lambda_K ** (1 - self.whitening)))
+            scale = np.asarray(self.Lambda_K ** (self.whitening / 2) * left, dtype=np.float32)
+        object.__setattr__(self, "scale", scale)
 
     @classmethod
     def fit(cls, moments: Moments, K: int | None, *, whitening: float = 1.0) -> PCSpace:
@@ -88,17 +101,6 @@ class PCSpace:
             np.eye(len(moments.mean), dtype=np.float32),
             variance.astype(np.float32),
         )
-
-    @property
-    def scale(self) -> NDArray[np.float32]:
-        """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening.
-
-        Between the two, powers of Λ_K, such that the mean square of π(x) stays 1.
-        """
-        if self.whitening in (0.0, 1.0):
-            return np.sqrt(self.Lambda_K) if self.whitening else np.ones_like(self.Lambda_K)
-        left = np.sqrt(np.mean(self.Lambda_K ** (1 - self.whitening)))
-        return np.asarray(self.Lambda_K ** (self.whitening / 2) * left, dtype=np.float32)
 
     def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """π(x) = Λ_K^(-1/2) W_Kᵀ (x - μ) (Eq. 6): windows `(N, 2, V, T)` to `(N, K)`."""

@@ -476,11 +476,10 @@ class Surprise:
         spread = float(np.ptp(levels)) / LEVELS
         return cls(levels, -np.log(p[kept]), max(scale, spread, float(np.finfo(np.float32).eps)))
 
-    def __call__(self, A: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __call__(self, A: NDArray[np.floating]) -> NDArray[np.float64]:
         """-log p of scores `(N,)`; 0 for the most ordinary ones."""
         inside = np.interp(A, self.levels, self.nats)
-        beyond = np.maximum(A - self.levels[-1], 0) / self.scale
-        return np.asarray(inside + beyond, dtype=np.float32)
+        return np.asarray(inside + np.maximum(A - self.levels[-1], 0) / self.scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -489,6 +488,19 @@ class SurpriseByAge:
 
     first: tuple[int, ...]
     bands: tuple[Surprise, ...]
+    table: tuple[NDArray[np.float64], ...] = field(init=False)
+    """All levels `(M,)`, and -log p of each band at them and per unit above, `(bands, 1 + M)`."""
+
+    def __post_init__(self) -> None:
+        """Join the levels of all bands, so that one search finds a score among them."""
+        levels = np.unique(np.concatenate([band.levels for band in self.bands]))
+        nats = np.array([band(levels) for band in self.bands])
+        slopes = np.diff(nats) / np.diff(levels)
+        # below the first level all is usual, and the last one begins the tail
+        n, tails = len(self.bands), [1 / band.scale for band in self.bands]
+        slopes = np.column_stack([np.zeros(n), slopes, tails])
+        starts = np.column_stack([np.zeros(n), nats])
+        object.__setattr__(self, "table", (np.array(self.first), levels, starts, slopes))
 
     @classmethod
     def measure(
@@ -512,10 +524,9 @@ class SurpriseByAge:
 
     def __call__(self, A: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float32]:
         """-log p of scores `(N,)` of windows with so many poses at hand, `(N,)`."""
-        # each score in the band of its age; the youngest band takes what is younger
-        band = np.maximum(np.searchsorted(self.first, n_poses, side="right") - 1, 0)
-        nats = np.zeros(len(A), np.float32)
-        for number in np.unique(band):
-            rows = band == number
-            nats[rows] = self.bands[number](A[rows])
-        return nats
+        first, levels, starts, slopes = self.table
+        # each score in the band of its age, the youngest of which takes what is younger, `(N,)`
+        band = np.maximum(first.searchsorted(n_poses, side="right") - 1, 0)
+        above = levels.searchsorted(A, side="right")
+        beyond = A - levels[np.maximum(above - 1, 0)]
+        return (starts[band, above] + slopes[band, above] * beyond).astype(np.float32)

@@ -9,7 +9,7 @@ of the other folds, as it will be for footage that is yet to come.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,12 @@ class Centroids:
 
     points: NDArray[np.float32]
     fold: NDArray[np.int64]
+    half: NDArray[np.float32] = field(init=False)
+    """|c|²/2 of each, `(n,)`."""
+
+    def __post_init__(self) -> None:
+        """Square the points once, not for every window."""
+        object.__setattr__(self, "half", half_squares(self.points))
 
     def __len__(self) -> int:
         """Number of centroids n."""
@@ -51,11 +57,13 @@ class Centroids:
 
     def nearest(self, z: NDArray[np.float32]) -> NDArray[np.int64]:
         """Row of the centroid nearest to each point `(N, K)`, `(N,)`."""
-        return nearest(z, self.points)
+        return nearest(z, self.points, self.half)
 
     def distances(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Distance of each point `(N, K)` to the nearest centroid, `(N,)`."""
-        return distances(z, self.points)
+        # by the difference itself: what products leave of a small distance is rounding
+        way = z - self.points[self.nearest(z)]
+        return np.asarray(np.sqrt(np.einsum("nk,nk->n", way, way)), np.float32)
 
     @classmethod
     def fit(
@@ -74,21 +82,24 @@ class Centroids:
         return cls(np.concatenate(parts), folds)
 
 
-def distances(z: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Distance of each z `(N, K)` to the nearest of some points `(n, K)`, `(N,)`."""
-    # by the difference itself: what products leave of a small distance is rounding
-    return np.asarray(np.linalg.norm(z - points[nearest(z, points)], axis=1), np.float32)
-
-
-def nearest(z: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Row of the point `(n, K)` nearest to each z `(N, K)`, `(N,)`."""
-    square = np.square(points).sum(axis=1) / 2
+def nearest(
+    z: NDArray[np.float32],
+    points: NDArray[np.float32],
+    half: NDArray[np.float32] | None = None,
+) -> NDArray[np.int64]:
+    """Row of the point `(n, K)` nearest to each z `(N, K)`, `(N,)`; `half` are their squares."""
+    half = half_squares(points) if half is None else half
     found = np.empty(len(z), np.int64)
     for first in range(0, len(z), BATCH):
-        # |c|²/2 - z·c is least where |z - c| is, (n of the batch, n)
+        # |c|²/2 - z·c is least where |z - c| is, (N of the batch, n)
         part = slice(first, first + BATCH)
-        found[part] = (square - z[part] @ points.T).argmin(axis=1)
+        found[part] = (half - z[part] @ points.T).argmin(axis=1)
     return found
+
+
+def half_squares(points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """|c|²/2 of each point `(n, K)`, `(n,)`."""
+    return np.asarray(np.square(points).sum(axis=1) / 2, np.float32)
 
 
 def cross_distances(
@@ -109,12 +120,13 @@ def folds_of_tracks(
 
     Of fewer clips than folds, tracks take turns.
     """
-    if folds is None:
-        folds = [*range(len(n_tracks))] if len(n_tracks) >= FOLDS else []
-    if not folds:
+    if folds is not None and len(folds) != len(n_tracks):
+        raise DataError(f"folds: expected one for each of {len(n_tracks)} clips, got {len(folds)}")
+    if folds is None and len(n_tracks) < FOLDS:
         found = np.arange(sum(n_tracks)) % FOLDS
     else:
-        found = np.repeat(np.asarray(folds, np.int64) % FOLDS, n_tracks)
+        each = np.arange(len(n_tracks)) if folds is None else np.asarray(folds, np.int64)
+        found = np.repeat(each % FOLDS, n_tracks)
     n = np.bincount(found, minlength=FOLDS)
     if n.min() < FEWEST_TRACKS:
         raise DataError(
@@ -129,19 +141,19 @@ def _centroids(
     z: NDArray[np.float32], track: NDArray[np.int64], k: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Means of clusters of enough tracks, `(k or fewer, K)`: fewer clusters where they are few."""
+    if (n_tracks := len(np.unique(track))) < FEWEST_TRACKS:
+        raise DataError(
+            f"expected windows of at least {FEWEST_TRACKS} tracks in each part of the clips, "
+            f"got {n_tracks}",
+            hint="fit on more footage",
+        )
     while True:
         points, label = _k_means(z, k, rng)
-        # tracks of each cluster, and the clusters that are kept, (n,)
+        # tracks of each cluster, and the clusters that are kept, (n,): of one, it is
         pairs = np.unique(np.column_stack([label, track]), axis=0)
         kept = np.bincount(pairs[:, 0], minlength=len(points)) >= FEWEST_TRACKS
         if kept[label].mean() >= COVERED:
             break
-        if k == 1:
-            raise DataError(
-                f"expected windows of at least {FEWEST_TRACKS} tracks in each part of the clips, "
-                f"got {len(np.unique(track))}",
-                hint="fit on more footage",
-            )
         k //= 2
     # windows of other clusters go to those that are kept, which move to the mean of all
     return _means(z, nearest(z, points[kept]))

@@ -30,9 +30,9 @@ SCORE = (
     "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
     "the poses: 0 is usual, higher is stranger."
 )
-JOINED = (
-    "Scores are the mean over several views of a person: 1 is the mean of normal footage, and one "
-    "more is about three times as rare."
+RARITY = (
+    "Scores tell how rarely people move like this in normal footage: one more is about three times "
+    "as rare."
 )
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 INSIDE = (
@@ -203,7 +203,7 @@ def _entry(mark: str, words: str) -> str:
 def _reading(reported: ReportedClip) -> str:
     """A guide to the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = reported.scores.n_frames, reported.scores.windows
-    said = [JOINED if len(reported.detector.views) > 1 else SCORE]
+    said = [RARITY if len(reported.detector.views) > 1 else SCORE]
     if n_frames > timeline.BINS:
         each_s = n_frames / timeline.BINS / reported.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
@@ -299,21 +299,21 @@ def _parts(peak: Explanation) -> str:
 
 def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
-    if not peak.views:
-        sigmas = reported.detector.config.sigmas.tolist()
-        n = len(sigmas)
-        each = [
-            f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {n} from fine to coarse"
-            for sigma in peak.scales
-        ]
-        several = f"{len(each)} of {n} together"
-        yield "Deciding noise scale", several if len(each) > 3 else ", ".join(each)
+    if peak.views:
+        yield "Nearest normal motion", f"would score {_number(peak.base)}"
+        return
+    sigmas = reported.detector.config.sigmas.tolist()
+    n = len(sigmas)
+    each = [
+        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {n} from fine to coarse"
+        for sigma in peak.scales
+    ]
+    several = f"{len(each)} of {n} together"
+    yield "Deciding noise scale", several if len(each) > 3 else ", ".join(each)
     lowered = f"{peak.confidence:.2f}: it lowers {_number(peak.energy)} to {_number(peak.score)}"
     unchanged = "1.00: it leaves the score unchanged"
     yield "Confidence of poses", lowered if peak.confidence < 1 else unchanged
     scores = f"scores {_number(peak.ghost_energy)} instead of {_number(peak.energy)}"
-    if peak.views:
-        scores = f"would score {_number(peak.base)}"
     still = "" if peak.ghost_is_normal else ", which is still outside the normal range"
     yield "Nearest normal motion", scores + still
 
