@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stepvad.cli import main
+from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.evaluation import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
@@ -209,6 +210,18 @@ def small_model() -> Detector:
 def walkers() -> list[Clip]:
     """Training clips: people who walk and stand, four clips of eight seconds."""
     return [clip for clip, _ in kinematic.make_clips(4, seed=1, seconds=8.0)]
+
+
+@pytest.fixture(scope="session")
+def usual_footage() -> list[Clip]:
+    """Clips of people who walk and stand, with enough tracks for usual motion."""
+    return [clip for clip, _ in kinematic.make_clips(8, seed=4, seconds=6.0)]
+
+
+@pytest.fixture(scope="session")
+def usual_model(usual_footage: list[Clip]) -> Detector:
+    """Usual motion: poses over 25 and 8 frames, motion over 25 and place over 8."""
+    return Detector.fit(usual_footage, Config.usual(25.0, ("pose", "motion", "place")))
 
 
 @pytest.fixture(scope="session")

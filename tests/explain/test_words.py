@@ -280,15 +280,14 @@ USUAL = np.array(
 STEADY = (0.05, 0.0, 0.0, 0.3)
 
 
-def motion(*seen: float, meaning: str, known: bool = True) -> str:
-    viewed = ViewedNumbers(np.array(seen), np.array(STEADY), USUAL if known else None, 0.001, 500)
+def motion(*seen: float, meaning: str) -> str:
+    viewed = ViewedNumbers(np.array(seen), np.array(STEADY), USUAL, 0.001, 500)
     return viewed.motion(meaning)
 
 
 def place(size: float = 0.0, wide: float = 0.3, *, meaning: str, rarity: float = 1e-9) -> str:
-    viewed = ViewedNumbers(
-        np.array([9, 9, size, wide]), np.array([0, 0, 0, 0.3]), None, rarity, 500
-    )
+    seen, normal = np.array([9, 9, size, wide]), np.array([0, 0, 0, 0.3])
+    viewed = ViewedNumbers(seen, normal, np.empty((0, 0)), rarity, 500)
     return viewed.place(meaning, leads=rarity < 0.5)
 
 
@@ -316,17 +315,6 @@ def test_growth_and_width_are_compared_too() -> None:
     assert motion(0.05, 0, 0, 0.45, meaning="width").startswith("is wider for the height")
     assert motion(0.05, 0, 0, 0.21, meaning="width").startswith("is narrower for the height")
     assert motion(*STEADY, meaning="growth") == "moves with an unusual growth"
-
-
-def test_a_model_without_quantiles_compares_with_the_nearest_normal_motion() -> None:
-    fast = motion(0.15, 0, 0, 0.3, meaning="speed", known=False)
-    assert fast == "crosses the picture 3x as fast as usual"
-    slow = motion(0.02, 0, 0, 0.3, meaning="speed", known=False)
-    assert slow == "moves more slowly than usual"
-    other = motion(0, -0.05, 0, 0.3, meaning="speed", known=False)
-    assert other == "goes up in the picture as few people do"
-    grown = motion(0.05, 0, 0.03, 0.3, meaning="growth", known=False)
-    assert grown == "gets larger in the picture faster than usual"
 
 
 def test_a_place_is_as_rare_as_it_is_said_to_be() -> None:

@@ -118,15 +118,14 @@ def folds_of_tracks(
 ) -> NDArray[np.int64]:
     """The fold of each track, given their number in each clip; clips take turns unless stated.
 
-    Of fewer clips than folds, tracks take turns.
+    If that leaves too few to a fold, tracks take turns.
     """
     if folds is not None and len(folds) != len(n_tracks):
         raise DataError(f"folds: expected one for each of {len(n_tracks)} clips, got {len(folds)}")
-    if folds is None and len(n_tracks) < FOLDS:
-        found = np.arange(sum(n_tracks)) % FOLDS
-    else:
-        each = np.arange(len(n_tracks)) if folds is None else np.asarray(folds, np.int64)
-        found = np.repeat(each % FOLDS, n_tracks)
+    each = np.arange(len(n_tracks)) if folds is None else np.asarray(folds, np.int64)
+    found = np.repeat(each % FOLDS, n_tracks)
+    if folds is None and np.bincount(found, minlength=FOLDS).min() < FEWEST_TRACKS:
+        found = np.arange(len(found)) % FOLDS
     n = np.bincount(found, minlength=FOLDS)
     if n.min() < FEWEST_TRACKS:
         raise DataError(
@@ -148,7 +147,7 @@ def _centroids(
             hint="fit on more footage",
         )
     while True:
-        points, label = _k_means(z, k, rng)
+        points, label = k_means(z, k, rng)
         # tracks of each cluster, and the clusters that are kept, (n,): of one, it is
         pairs = np.unique(np.column_stack([label, track]), axis=0)
         kept = np.bincount(pairs[:, 0], minlength=len(points)) >= FEWEST_TRACKS
@@ -159,7 +158,7 @@ def _centroids(
     return _means(z, nearest(z, points[kept]))
 
 
-def _k_means(
+def k_means(
     z: NDArray[np.float32], k: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Lloyd's algorithm from points drawn at random: means `(k or fewer, K)`, labels `(N,)`."""
