@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -16,6 +19,7 @@ from stepvad.model.engines import (
 )
 from stepvad.video import networks as poses
 from stepvad.video.networks import PROVIDERS, PoseEngine, choose_engine
+from tests.video import graphs
 
 
 @pytest.mark.parametrize("multiplies", [True, False])
@@ -112,3 +116,16 @@ def test_a_graph_for_every_shape() -> None:
     for shape in ((1, 2), (3, 2), (1, 2)):
         values = np.ones(shape, np.float32)
         np.testing.assert_array_equal(graph([values])[0], 2 * values)
+
+
+@pytest.mark.parametrize("any_shape", [False, True])
+@pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
+def test_a_network_that_looks_at_no_picture_answers(
+    library: Literal["onnxruntime", "openvino"], any_shape: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip(library)
+    joints = np.tile(np.array([0.5, 0.1, 0.8], np.float32), (17, 1))
+    content = graphs.movenet(tmp_path / "m.onnx", joints).read_bytes()
+    graph = PoseEngine(library).graph(content, 1, any_shape=any_shape)
+    (answer,) = graph([np.zeros((1, 32, 32, 3), np.int32)])
+    np.testing.assert_array_equal(answer, joints[None, None])
