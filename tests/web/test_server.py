@@ -554,6 +554,37 @@ def test_the_wall_speaks_tls(tls_server: ServerThread, certificate: Certificate)
         assert "cameras" in json.loads(wall.recv(timeout=10))
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_wall_that_is_closing_stops_no_server_badly(mill: Site, certificate: Certificate) -> None:
+    server = bind(mill.app(), "127.0.0.1", 0, certificate=certificate.chain, key=certificate.key)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(server.run)
+        raw = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        line = trusting(certificate).wrap_socket(raw, server_hostname="localhost")
+        with line, line.makefile("rb") as reader:
+            asked = {
+                "Host": "localhost",
+                "Upgrade": "websocket",
+                "Connection": "Upgrade",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+                **BEARER,
+            }
+            head = "".join(f"{name}: {value}\r\n" for name, value in asked.items())
+            line.sendall(f"GET /ws/live HTTP/1.1\r\n{head}\r\n".encode())
+            assert reader.readline().startswith(b"HTTP/1.1 101")
+            line.sendall(b"\x88\x80\0\0\0\0")  # a close frame, masked
+            while b"\x88" not in reader.read1():  # which is answered, as the last frame
+                pass
+            server.stop(time.monotonic() + 10 * SLOWER)  # while TLS is open on this side
+            wait_until(lambda: not listens(server.port))
+        assert running.result(10 * SLOWER) is None
+
+
 def test_tls_older_than_1_2_is_refused(tls_server: ServerThread, certificate: Certificate) -> None:
     old = trusting(certificate)
     old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED

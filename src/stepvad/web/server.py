@@ -16,6 +16,7 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from stepvad.errors import ConfigError, os_reason
 from stepvad.site.settings.page import server_tls
@@ -159,11 +160,20 @@ class HttpConnection(H11Protocol):
         self._deadline = None if seconds is None else later(seconds, self.transport.abort)
 
 
+class WebsocketConnection(WebSocketsSansIOProtocol):
+    """A websocket, with backpressure for slow readers."""
+
+    def shutdown(self) -> None:
+        """Send a close frame, unless the connection is closing already: then uvicorn would fail."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
+
 def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connection,
-        ws="websockets-sansio",  # applies backpressure to slow readers
+        ws=WebsocketConnection,
         loop="asyncio",
         lifespan="off",
         log_config=None,
