@@ -143,8 +143,11 @@ class Centre:
         """Messages of the site of some kinds that wait for the writer, the oldest first."""
 
         async def read(page: Connection) -> list[dict[str, Any]]:
+            messages: list[Any] = []
             async with aclosing(streams.Reader(page, streams.EVENTS, "test")) as reader:
-                messages = await reader.read() if await reader.open() else []
+                waiting = await reader.open()
+                while len(messages) < waiting:
+                    messages += await reader.read()
             return [told for one in messages if (told := json.loads(one.data))["type"] in kinds]
 
         return self.connection.ask(read, 10)
