@@ -91,6 +91,15 @@ def test_what_is_one_event_at_every_limit_is_one_peak() -> None:
     assert [one.limit for one in peaks_of(both, FPS, RULES)] == [4.0]
 
 
+def test_who_stays_above_the_calm_level_is_in_the_same_event() -> None:
+    for between, peaks in ((4.1, [5.0]), (3.9, [5.0, 5.0])):
+        walk = one_person([5.0] * 10 + [between] * 40 + [5.0] * 10)
+        assert [one.limit for one in peaks_of(walk, FPS, RULES)] == peaks
+    again = one_person([3.5] * 10, first=60)
+    back = WindowScores.join([one_person([4.0] * 10), again], 0)
+    assert [one.limit for one in peaks_of(back, FPS, RULES)] == [4.0, 3.5], "gone for long"
+
+
 def test_nobody_and_nothing_odd_give_no_peak() -> None:
     assert peaks_of(one_person([]), FPS, RULES) == []
     assert peaks_of(one_person([-1.0] * 30), FPS, RULES) == []
@@ -117,6 +126,8 @@ def test_an_alert_is_one_peak_and_what_is_near_it_is_not_quiet() -> None:
     assert (one.alerts, one.quiet, one.highest) == ((7.0,), (3.0, 2.0), 7.0)
     (parts,) = [entry([*VALUES[:80], *CALM, *VALUES[80:]], alerts=[(7.2, 17.0)])]
     assert (parts.alerts, parts.quiet) == ((7.0,), (3.0, 2.0)), "its second part is not quiet"
+    soon = entry(VALUES, begin=begin, alerts=[(begin + 4.8, begin + 5.0)])
+    assert (soon.alerts, soon.quiet) == ((7.0,), (3.0, 2.0)), "by another model, the times shift"
     nowhere = entry(VALUES, begin=begin, alerts=[(begin + 900, begin + 910)])
     assert (nowhere.alerts, nowhere.quiet) == ((), (7.0, 3.0, 2.0))
 

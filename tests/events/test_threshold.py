@@ -43,7 +43,7 @@ def test_if_days_are_alike_the_limit_is_exceeded_as_often_as_asked_for(
     days: float, per_day: float
 ) -> None:
     rng = np.random.default_rng(0)
-    limits = [rank_limit(drawn(rng, days), [], days, per_day) for _ in range(2000)]
+    limits = [rank_limit(drawn(rng, days), [], days, per_day) for _ in range(600)]
     assert np.mean([rate_above(limit) for limit in limits]) == pytest.approx(per_day, rel=0.1)
 
 
@@ -104,7 +104,7 @@ def test_a_strict_limit_is_counted() -> None:
 
 def test_a_strict_limit_is_kept_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
-    limits = [counted_limit(drawn(rng, 7.0), [], 7.0, 1.0) for _ in range(1000)]
+    limits = [counted_limit(drawn(rng, 7.0), [], 7.0, 1.0) for _ in range(300)]
     kept = np.mean([rate_above(limit) <= 1.0 for limit in limits])
     assert 0.94 <= kept < 1.0
 
