@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.signal import lfilter
 
 from stepvad.cli.terminal import json_text, print_table, progress_bars, say, write_table
 from stepvad.config import Config
@@ -36,7 +37,7 @@ from stepvad.evaluation.protocol import FrameView, ScoredClip
 from stepvad.evaluation.trivial import with_scores
 from stepvad.files import replacing
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.scoring import Scores
+from stepvad.model.scoring import Scores, WindowScores, true_runs
 from stepvad.poses import Clip
 from studies import fits
 from studies.measures.event_recall import RATES, EventsFound, WatchedClip, thresholds_at
@@ -48,6 +49,8 @@ FEWEST_HOURS = 1 / 6
 """Held-out footage to count false alarms on; with less of it, the test clips are longer."""
 LEAD = 1
 """Of `RATES`, the one at which the events found by two scores are compared."""
+LIVE_S = 0.2
+"""Time constant of the running mean of frame scores that a page could show."""
 LONG_EVENT_S = 1.0
 """A shorter event is hardly longer than the 0.4 s that an alert takes."""
 Labelled = tuple[Clip, FrameLabels]
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path, nargs="+", help="poses under pose, labels under gt")
     parser.add_argument("-o", "--output", type=Path, default=Path(), help="directory for tables")
     parser.add_argument("--method", choices=("usual", "usual-place"), default="usual")
-    parser.add_argument("--beside", type=fits.listed(str), default=("knn", "knn-unwhitened"))
+    parser.add_argument("--beside", nargs="*", choices=VARIANTS, default=["knn-unwhitened"])
     parser.add_argument("--seeds", type=int, default=3, help="fits of every method with chance")
     parser.add_argument("--split", default="full", help="full, hr, st, ub or validation")
     parser.add_argument("--fps", type=float, help="rate of clips that do not state one")
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measure(
                 Division.of(custom.opened(data, split=given.split), given.fps),
                 (given.method, *given.beside),
-                fits.config_of(given),
+                replace(fits.config_of(given), clock=True),
                 trials,
                 report=report,
             )
@@ -228,12 +231,16 @@ def measure(
                 [_scored(fitted.score(clip), labels) for clip, labels in clips]
                 for clips in (division.test, division.held_out)
             )
-            for title, column in _columns(name, fitted).items():
+            for title, columns in _columns(name, fitted).items():
                 one = SeedScores(
-                    [_column(clip, column) for clip in test],
-                    [_column(clip, column) for clip in held_out],
+                    [_by_columns(clip, columns) for clip in test],
+                    [_by_columns(clip, columns) for clip in held_out],
                 )
                 scored.setdefault(title, []).append(one)
+            if name == methods[0]:
+                parts = zip((test, held_out), (division.test, division.held_out), strict=True)
+                live = SeedScores(*([*map(_live, *both)] for both in parts))
+                scored.setdefault(f"the same, live mean over {LIVE_S:g} s", []).append(live)
     rows: list[UsualRow] = []
     first: Draws | None = None
     for name, seeds in scored.items():
@@ -252,19 +259,35 @@ def _scored(scores: Scores, labels: FrameLabels) -> ScoredClip:
     return ScoredClip(scores, labels, np.zeros(scores.n_frames, np.int64))
 
 
-def _columns(name: str, fitted: Fitted) -> dict[str, int | None]:
-    """The titles of a method and of each of its views, with the columns of the latter."""
-    found: dict[str, int | None] = {VARIANTS[name][1]: None}
+def _columns(name: str, fitted: Fitted) -> dict[str, list[int]]:
+    """Titles of a method and of its views alone, with the columns these are the mean of."""
+    found: dict[str, list[int]] = {VARIANTS[name][1]: []}
     if isinstance(fitted, Detector) and len(fitted.views) > 1:
-        found |= {view.config.view_name: n for n, view in enumerate(fitted.views)}
+        kinds = [view.config.view for view in fitted.views]
+        found |= {view.config.view_name: [n] for n, view in enumerate(fitted.views)}
+        found["both poses"] = [n for n, kind in enumerate(kinds) if kind == "pose"]
     return found
 
 
-def _column(clip: ScoredClip, column: int | None) -> ScoredClip:
-    """A clip scored by one view alone, or by all."""
+def _by_columns(clip: ScoredClip, columns: Sequence[int]) -> ScoredClip:
+    """A clip scored by some of its views alone, or by all."""
     windows = clip.scores.windows
-    A = windows.A if column is None else windows.E[:, column]
+    A = windows.E[:, columns].mean(axis=1) if columns else windows.A
     return replace(clip, scores=with_scores(clip.scores, A))
+
+
+def _live(clip: ScoredClip, labelled: Labelled) -> ScoredClip:
+    """A clip with the running mean of its frame scores, which begins anew where nobody is."""
+    mean, kept = clip.scores.frames.astype(np.float64), 1 - 1 / (LIVE_S * labelled[0].rate())
+    for first, end in true_runs(~np.isnan(mean)):
+        own = mean[first:end]
+        own[:], _ = lfilter([1 - kept], [1, -kept], own, zi=[kept * own[0]])
+    # as one person, in every frame with a score
+    frame = np.flatnonzero(~np.isnan(mean))
+    nothing, ones = np.empty((len(frame), 0), np.float32), np.ones(len(frame), np.float32)
+    A = mean[frame].astype(np.float32)
+    windows = WindowScores(np.zeros(len(frame), np.int64), frame, ones, nothing, A)
+    return replace(clip, scores=replace(clip.scores, windows=windows))
 
 
 Draws = tuple[Resampled, Resampled]

@@ -14,6 +14,7 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.evaluation.datasets import write_dataset
 from stepvad.evaluation.walkers import make
 from stepvad.formats import write_clip
 from stepvad.model.scoring import true_runs
@@ -39,6 +40,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     ),
     "pictures": ("traversal {walker_dataset} -o t.png", [SLOW]),
     "capacity": ("", []),
+    "privacy": ("{street} --fps 25", [SLOW]),
     "profiles": ("tiny={model}", [LONG]),
     "runtimes": ("{model} {walker_dataset} --runtimes onnxruntime", [SLOW]),
     "speed": (
@@ -49,10 +51,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "stream": ("--frames 100 --readings 1", [SLOW]),
     "training-precision": ("{walker_dataset} --width 16 --steps 4 --seeds 2", [LONG]),
     "validation": ("{walker_dataset} --width 16 --epochs 1", [SLOW]),
-    "views": (
-        f"{{walker_dataset}} --fps 25 --seeds 1 --K 6 {TINY} --densities step,knn -o out",
-        [SLOW],
-    ),
+    "usual": ("{street} --fps 25 --seeds 1 --beside knn -o out", [SLOW]),
     "walkers-sheet": ("s.png", [SLOW]),
     "what-holds": ("", []),
 }
@@ -102,6 +101,15 @@ def model(walkers: list[Clip], tmp_path_factory: pytest.TempPathFactory) -> Path
     config = Config(K=12, width=16, blocks=2, max_steps=8, ema_warmup=True)
     Detector.fit(walkers[:1], config).save(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def street(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough walkers for usual motion, as a data set."""
+    directory = tmp_path_factory.mktemp("street")
+    people = make(seed=3, train_clips=12, test_clips=2, seconds=4.0, people=8)
+    write_dataset(people, directory)
+    return directory
 
 
 @pytest.fixture(scope="session")
