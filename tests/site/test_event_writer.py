@@ -255,7 +255,7 @@ def test_the_words_of_an_event_that_ends_with_the_site_are_stored(status: LiveSt
 
     def explain(change: PendingChange, is_stored: bool) -> None:
         time.sleep(0.5)
-        changes.put(PendingChange("update", NEW, 0.0, summary="lying"))
+        changes.put(PendingChange("update", NEW, 0.0, words=("lying", None)))
 
     writer = EventWriter(changes, disk.change, status, tasks, explain)
     background = background_stage(tasks)
@@ -275,9 +275,11 @@ def test_later_changes_keep_the_words_and_words_keep_later_changes(status: LiveS
     with writing(disk, status) as (changes, _):
         for one in (change("new", NEW), change("update", higher)):
             changes.put(one)
-        changes.put(PendingChange("update", NEW, 0.0, summary="lying"))
+        changes.put(
+            PendingChange("update", NEW, 0.0, words=("lying", "the strangest of the last 9 days"))
+        )
         changes.put(change("end", higher.ended("calm", 101.0)))
         disk.refuses.clear()
-    lying = replace(higher, why="lying")
+    lying = replace(higher, why="lying", strangest="the strangest of the last 9 days")
     expected = [lying, lying.ended("calm", 101.0)]
     assert [record for _, record in disk.kept[1:]] == expected

@@ -16,12 +16,19 @@ from stepvad.events.rules import ChangeKind, Rules
 from stepvad.poses import Clip, Track
 from stepvad.site import demo
 from stepvad.site.frames import QueuedFrame
-from stepvad.site.housekeeping import CLEAR_CHECKS, CameraDrift, LoadWatch, latest_block
+from stepvad.site.housekeeping import (
+    CLEAR_CHECKS,
+    CameraDrift,
+    LoadWatch,
+    WatchedTime,
+    latest_block,
+)
 from stepvad.site.load import LoadState
 from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.status import LiveStatus
+from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.live import people_of
 from tests.site.sites import RATE, one_person, pose_camera, write_site
@@ -118,6 +125,37 @@ def test_an_overload_is_told_once_and_its_end_after_a_while(
     pass_seconds(12 + CLEAR_CHECKS, scored=10, shed=0)
     assert heard.heard[-1] == ("a", "ok")
     assert "camera a is no longer overloaded" in caplog.text
+
+
+def test_time_is_watched_while_a_camera_is_online_and_judged(tmp_path: Path) -> None:
+    now, wall = [100.0], [400_000 * 3600.0 - 30]
+    status, store = LiveStatus(lambda: now[0]), Store(tmp_path / FILE_NAME, clock=lambda: wall[0])
+    for name in ("a", "lost", "slow"):
+        status.camera(name, rate=10.0, threshold=None, model="", zones={})
+        status.state(name, "offline" if name == "lost" else "online", "", 0.0)
+    watched = WatchedTime(status, store, clock=lambda: now[0], wall=lambda: wall[0])
+
+    def pass_seconds(n: float, every_s: float = 2.0) -> None:
+        for _ in range(round(n / every_s)):
+            now[0] += every_s
+            wall[0] += every_s
+            status.count("a", "scored", 20)
+            status.count("slow", "shed", 20)
+            watched.count()
+
+    pass_seconds(60)
+    pass_seconds(600, every_s=600)  # the process was paused
+    watched.save()
+    watched.save()
+    hour = 400_000 * 3600.0
+    assert store.watched()["a"] == {hour - 3600: pytest.approx(28), hour: pytest.approx(32)}
+    assert set(store.watched()) == {"a", "slow"}
+    assert sum(store.watched()["slow"].values()) < 10  # until it was too slow to be judged
+    store.close()
+    pass_seconds(10)
+    with pytest.raises(StoreError):
+        watched.save()
+    assert watched._seconds["a", 400_000] == pytest.approx(10)  # the next call stores it
 
 
 def drifting(status: LiveStatus, stats: dict[str, BlockStats] | None = None) -> CameraDrift:

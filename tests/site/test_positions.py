@@ -47,6 +47,10 @@ class Run:
 
     def write(self) -> None:
         """Store what is queued, explanations and positions included."""
+
+        def no_rank(record: Record, clip: Clip) -> None:
+            return None
+
         profiles = {"yard": self.watcher.profile}
         for _ in range(2):  # words are changes, too
             while (change := self.changes.first(0)) is not None:
@@ -54,7 +58,7 @@ class Run:
                     self.store.change(change.kind, change.record)
                 self.changes.done()
                 if change.poses is not None:
-                    explain_event(self.store, profiles, self.changes, change, True)
+                    explain_event(self.store, profiles, self.changes, no_rank, change, True)
         if (batch := self.changes.due_positions()) is not None:
             self.store.positions.store(batch.positions)
             batch.is_over = True
@@ -215,7 +219,7 @@ def test_a_position_is_stored_behind_changes_explanations_and_their_words(tmp_pa
 
     def explain(change: PendingChange, is_stored: bool) -> None:
         release.wait(20)
-        changes.put(PendingChange("update", change.record, 0.0, summary="lying"))
+        changes.put(PendingChange("update", change.record, 0.0, words=("lying", None)))
 
     def store_positions(positions: Sequence[Position]) -> None:
         told.append("position")

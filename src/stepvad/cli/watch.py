@@ -94,11 +94,13 @@ def _demo(port: int | None) -> int:
 def _run(settings: SiteSettings, path: Path | None = None) -> int:
     """Run a site until SIGTERM or Ctrl-C; with a file, its page can change its settings."""
     from stepvad.site.app import Site, exclusive_lock
+    from stepvad.site.checking import check_method
     from stepvad.site.learning.learner import start_process
     from stepvad.site.settings.file import load
     from stepvad.site.settings.live import SettingsEditor
     from stepvad.web.app import serve_page
 
+    check_method(settings)
     if settings.fleet is not None:
         terminal.check_fleet()
 

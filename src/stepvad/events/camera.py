@@ -360,10 +360,11 @@ class CameraEvents:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
 
 
-def in_words(record: Record, summary: str) -> Record:
+def in_words(record: Record, summary: str, strangest: str | None) -> Record:
     """The event in the words of its explanation; that somebody went down comes first."""
     fell = record.label == WENT_DOWN
-    return replace(record, why=f"{WENT_DOWN_WORDS}; {summary}" if fell else summary)
+    why = f"{WENT_DOWN_WORDS}; {summary}" if fell else summary
+    return replace(record, why=why, strangest=strangest)
 
 
 def seen_of(windows: WindowScores, looked: NDArray[np.float32] | None) -> WindowScores:

@@ -64,6 +64,8 @@ class Record:
     """Standardised energy at each noise scale, at the top score."""
     why: str | None = None
     """Description of what is unusual."""
+    strangest: str | None = None
+    """Time for which its camera had no event as strange, in words; None for less than a day."""
     ended_by: EndedBy | None = None
     camera_fps: Positive | None = None
     """Frames per second that the camera was watched at; None if not stated."""

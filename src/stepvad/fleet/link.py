@@ -192,7 +192,7 @@ class Looks:
         snapshot = parts.status.snapshot()
         online = [one for one in snapshot.cameras if one.state == "online"]
         blind = [one for one in online if one.threshold is None or one.load.state == "not watching"]
-        promises = dict.fromkeys(one.limit for one in snapshot.cameras if one.limit)
+        budgets = [f"{one.name}: {one.limit}" for one in snapshot.cameras if one.limit]
         learning, refused = snapshot.learning, self._rollouts.refused
         status = Status(
             site=parts.settings.name,
@@ -209,7 +209,7 @@ class Looks:
             },
             load={"left_out": max((one.load.left_out for one in online), default=0.0)},
             alerts=false_alerts(parts, rolled_out.since or self._state.began, self._state.began),
-            promise="; ".join(promises)[:WORDS],
+            budget=" ".join(budgets)[:WORDS],
             learning="" if learning is None else f"{learning.words} {learning.problem}"[:WORDS],
             troubles=tuple(one.words[:WORDS] for one in snapshot.troubles[:MOST_TROUBLES]),
         )

@@ -184,7 +184,7 @@ def _view(told: Status, at: float) -> SiteView:
         model=told.run.model or "",
         refused=told.refused or "",
         learning=told.learning,
-        promise=told.promise,
+        budget=told.budget,
         troubles=told.troubles,
     )
 

@@ -116,7 +116,7 @@ class Status:
     cameras: dict[str, Count] = field(default_factory=dict)
     load: dict[str, Number] = field(default_factory=dict)
     alerts: FalseAlerts = field(default_factory=FalseAlerts)
-    promise: str = ""
+    budget: str = ""
     learning: str = ""
     troubles: tuple[str, ...] = ()
 

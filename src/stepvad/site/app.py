@@ -20,8 +20,15 @@ from stepvad.files import remove_leftovers
 from stepvad.site import sinks
 from stepvad.site.accounts import FILE_NAME as ACCOUNTS
 from stepvad.site.frames import CameraListener, PoseSource
-from stepvad.site.housekeeping import Housekeeping, Job, LoadWatch, delete_old_data
+from stepvad.site.housekeeping import (
+    Housekeeping,
+    Job,
+    LoadWatch,
+    WatchedTime,
+    delete_old_data,
+)
 from stepvad.site.learning.learner import Learner, StartRound
+from stepvad.site.learning.ledgers import SiteLedgers
 from stepvad.site.marks import mark_stored
 from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
@@ -45,6 +52,7 @@ SINKS_S = 15.0
 DELIVER_S, DELIVERIES_S = 3.0, 3.0
 """Longest time for the last messages, then for the deliveries to stop."""
 TROUBLES_S, LOAD_S, MARKS_S, CHECK_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 30.0, 600.0, 600.0
+WATCHED_S, SAVE_S = 2.0, 60.0
 """Intervals of periodic work."""
 BUSY_S = 2.0
 """Longest wait for the store's lock: an event that cannot be stored goes out from memory."""
@@ -137,12 +145,14 @@ class Site:
         self._troubles = Troubles(self.status, self._faults.find)
         self.learner = None
         if rounds is not None and settings.is_learning:
-            # a new model restarts the site, a new threshold of the same model does not
-            marks, tasks = self.pipeline.marks, self.pipeline.tasks
+            # a new model restarts the site, a new limit of the same model does not
+            ledgers = SiteLedgers(
+                *(settings, self.store, self.pipeline.models, self.pipeline.limits),
+                put=partial(self.pipeline.tasks.put, "upkeep"),
+            )
             self.learner = Learner(
-                *(settings, self.store, self.status, rounds),
+                *(settings, self.store, self.status, rounds, ledgers),
                 on_fit=reload,
-                on_calibrated=lambda model: tasks.put("upkeep", partial(marks.reload, model)),
                 unusable=watched.unusable,
             )
 
@@ -196,7 +206,7 @@ class Site:
         """
         before, self.settings = self.settings, settings
         if self.learner is not None:
-            self.learner.settings = settings
+            self.learner.apply(settings)
         left = self.pipeline.use(settings, changes.reopen)
         return left or self._replace_sinks(
             sinks.sections(before.sinks), sinks.sections(settings.sinks)
@@ -254,6 +264,7 @@ class Site:
     def _housekeeping(self) -> Housekeeping:
         """Periodic work; what takes long goes to the background."""
         pipeline, queue = self.pipeline, partial(self.pipeline.tasks.put, "upkeep")
+        watched = WatchedTime(self.status, self.store)
 
         # looked at often, done in the background
         def retain() -> None:
@@ -264,6 +275,8 @@ class Site:
             (CHECK_S, partial(queue, self.store.check)),
             (LOAD_S, LoadWatch(self.status, pipeline.cameras.states.listeners).report_changes),
             (MARKS_S, partial(queue, pipeline.marks.follow)),
+            (WATCHED_S, watched.count),
+            (SAVE_S, partial(queue, watched.save)),
             (RETAIN_S, partial(queue, retain)),
             *((DRIFT_S, partial(queue, one.report)) for one in pipeline.drifting),
         ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, MissingExtraError
 from stepvad.events.rules import Rules
 from stepvad.files import secret
 from stepvad.site.models import Loaded, Models
@@ -27,6 +28,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
     """Yield a line for each check that passes; the first failure raises."""
     # each camera: its model, its source and the way to it
     models = Models()
+    check_method(settings)
     for camera in settings.cameras:
         if settings.learns(camera) and not settings.model_of(camera).exists():
             _try(camera)
@@ -34,9 +36,10 @@ def check(settings: SiteSettings) -> Iterator[str]:
             yield from _link(camera)
             continue
         model = models.load(settings.model_of(camera))
-        rules = check_model(camera, model)
+        rules, waits = check_model(camera, model), model.no_limit(camera)
         _try(camera)
-        yield f"ok: camera {camera.name}: alerts at scores of {rules.threshold:.3g} or more"
+        alerts = f"alerts at scores of {rules.threshold:.3g} or more"
+        yield f"ok: camera {camera.name}: {waits or alerts}"
         yield from _rate(camera, model)
         yield from _link(camera)
     if any(camera.has_pictures for camera in settings.cameras):
@@ -45,6 +48,13 @@ def check(settings: SiteSettings) -> Iterator[str]:
     yield from _sinks(settings)
     if settings.web.enabled:
         yield from _page(settings)
+
+
+def check_method(settings: SiteSettings) -> None:
+    """Raise if the site is to learn by a method that is not installed."""
+    needs_torch = settings.is_learning and settings.learning.method == "step"
+    if needs_torch and find_spec("torch") is None:
+        raise MissingExtraError("method step", "train")
 
 
 def check_model(camera: CameraSettings, model: Loaded) -> Rules:

@@ -17,6 +17,7 @@ from stepvad.events.record import Record
 from stepvad.events.rules import ChangeKind
 from stepvad.explain.event import explain_peak
 from stepvad.formats import tracks
+from stepvad.poses import Clip
 from stepvad.retries import Backoff
 from stepvad.site import recorder
 from stepvad.site.stages import FailureLog, Loop
@@ -259,6 +260,7 @@ def explain_event(
     store: Store,
     profiles: Mapping[str, CameraProfile],
     changes: ChangeQueue,
+    strangest: Callable[[Record, Clip], str | None],
     change: PendingChange,
     is_stored: bool,
 ) -> None:
@@ -279,9 +281,10 @@ def explain_event(
         found = explain_peak(
             *(profile.detector, poses.clip, poses.track, poses.peak_frame), calm=calm
         ).explanation(poses.clip.rate())
+        words = found.summary, strangest(record, poses.clip)
     except StepvadError as error:
         logger.info("event %s: no explanation: %s", record.id, error)
         return
     if not is_stored or store.put_explanation(record.id, found):
         now = time.monotonic()
-        changes.put(PendingChange("update", record, now, summary=found.summary))
+        changes.put(PendingChange("update", record, now, words=words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from stepvad.errors import DataError
 from stepvad.events import drift
 from stepvad.events.calibration import Calibration
 from stepvad.events.camera import CameraProfile
+from stepvad.events.ledger import HOUR_S
 from stepvad.poses import Clip
 from stepvad.site import recorder
 from stepvad.site.event_writer import TaskQueue
@@ -30,6 +32,8 @@ WAIT_S = 0.25
 STATUS_S = 1.0
 CLEAR_CHECKS = 5
 """Checks in a row without overload that end one: a camera at the limit does not flicker."""
+PAUSED_S = 10.0
+"""A longer time between two looks at the cameras was watched by nobody."""
 MOST_CHANGES = 3
 """Number of largest changes to report."""
 UNKNOWN = "not compared: its calibration does not describe how people moved"
@@ -115,6 +119,46 @@ class LoadWatch:
                 logger.warning("camera %s is %s", view.name, view.load.advice)
             for listener in [*self._listeners]:
                 listener.load(view.name, now)
+
+
+class WatchedTime:
+    """Counts how long each camera was watched, hour by hour, until it is stored.
+
+    A camera is watched while it is online and its people are judged, or learned from, whether there
+    are any or not.
+    """
+
+    def __init__(
+        self,
+        status: LiveStatus,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._status, self._store, self._clock, self._wall = status, store, clock, wall
+        self._at = clock()
+        self._lock = threading.Lock()
+        self._seconds: dict[tuple[str, int], float] = {}
+
+    def count(self) -> None:
+        """Add the time since the last call, unless the process was paused."""
+        now = self._clock()
+        passed_s, self._at = now - self._at, now
+        if passed_s > PAUSED_S:
+            return
+        hour = int(self._wall() // HOUR_S)
+        for view in self._status.snapshot().cameras:
+            if view.state == "online" and view.load.state != "not watching":
+                key = view.name, hour
+                with self._lock:
+                    self._seconds[key] = self._seconds.get(key, 0.0) + passed_s
+
+    def save(self) -> None:
+        """Store what was counted; if the disk refuses it, the next call does."""
+        with self._lock:
+            self._store.add_watched(self._seconds)
+            self._seconds.clear()
 
 
 @dataclass(slots=True, eq=False)

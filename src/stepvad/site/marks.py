@@ -121,6 +121,7 @@ class MarkFollower:
         with self._lock:
             for camera in self._settings.cameras:
                 has_limit = model.calibration is not None or camera.threshold is not None
+                has_limit &= not model.no_limit(camera)
                 if has_limit and self._settings.model_of(camera).resolve() == model.path:
                     self._limits.append(model.limit(camera))
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, DataError
 from stepvad.events.calibration import RULES, Calibration, calibration_path, read_calibration
 from stepvad.events.camera import CameraProfile
+from stepvad.events.ledger import LedgerEntry, days_since_as_strange, peaks_of
+from stepvad.events.record import Record
 from stepvad.events.rules import Rules, WatchHours
+from stepvad.events.threshold import Threshold, duration, limit_of, over_budget
+from stepvad.poses import Clip
+from stepvad.site.learning.versions import Learned, learned_beside
 from stepvad.site.settings.sections import CameraSettings
+
+NOT_LEARNED = "Not learned here yet: people are shown and recorded, nobody is judged."
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +29,7 @@ class Limit:
     camera: CameraSettings
     rules: Rules
     words: str
-    """Promise of the threshold, for an operator."""
-    is_provisional: bool
+    """Alerts and budget, for an operator."""
 
     def applied_to(self, profile: CameraProfile) -> CameraProfile:
         """The profile of the camera with this limit, and with the zones and hours in its settings.
@@ -47,6 +55,8 @@ class Loaded:
     detector: Detector
     sha256: str
     calibration: Calibration | None
+    learned: Learned | None = None
+    """Facts of a model that a site has learned."""
 
     @property
     def name(self) -> str:
@@ -75,9 +85,35 @@ class Loaded:
         """The limit of a camera, from its settings or from the calibration."""
         rules = self.rules_of(camera)
         if camera.threshold is not None or self.calibration is None:
-            return Limit(camera, rules, "set by hand in the settings", False)
-        own = self.calibration.cameras.get(camera.name, self.calibration.threshold)
-        return Limit(camera, rules, own.words, False)
+            return Limit(camera, rules, "set by hand in the settings")
+        own = self.calibration.cameras.get(camera.name)
+        if own is None:
+            threshold = self.calibration.threshold
+            return Limit(camera, rules, f"{threshold.words}, of other cameras")
+        if self.learned is None:
+            return Limit(camera, rules, own.words)
+        return Limit(camera, rules, budget_words(own, self.calibration.ledgers[camera.name]))
+
+    def no_limit(self, camera: CameraSettings) -> str:
+        """The reason why a learned model has no limit for a camera; empty if it has one.
+
+        Footage of other cameras says nothing about it.
+        """
+        known = self.calibration
+        if (
+            self.learned is None
+            or known is None
+            or camera.threshold
+            or camera.name in known.cameras
+        ):
+            return ""
+        ledger = known.ledgers.get(camera.name, ())
+        if any(one.highest for one in ledger):  # it waits for a strict one
+            try:
+                limit_of(ledger, 24 * known.threshold.alerts_per_hour, strict=True)
+            except DataError as error:
+                return error.problem
+        return NOT_LEARNED
 
     def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:
         """The reason why a calibrated threshold does not hold at a camera's frame rate, if so."""
@@ -105,7 +141,8 @@ class Models:
                 )
             detector = Detector.load(path, threads=1)
             sha256 = detector.sha256
-            self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
+            found = _calibration(path, sha256)
+            self._loaded[path] = Loaded(path, detector, sha256, found, learned_beside(path))
         return self._loaded[path]
 
     def loaded(self) -> list[Loaded]:
@@ -119,10 +156,45 @@ class Models:
         self._loaded[model.path] = replace(model, calibration=found)
         return self._loaded[model.path]
 
+    def strangest(self, record: Record, clip: Clip) -> str | None:
+        """The days for which a camera had no event as strange as this one with its poses, in words.
+
+        None for less than a day, and for models that others made: their footage has no dates.
+        """
+        for model in self.loaded():
+            if model.sha256 == record.model_sha256 and model.learned and model.calibration:
+                entries = model.calibration.ledgers.get(record.camera, ())
+                windows = model.detector.score(clip).windows
+                peaks = peaks_of(windows, clip.rate(), model.calibration.rules)
+                peak = min(record.top_score, peaks[0].limit if peaks else 0.0)
+                days = int(days_since_as_strange(entries, peak, record.start_time))
+                if days:
+                    return f"the strangest of the last {f'{days} days' if days > 1 else 'day'}"
+        return None
+
     def calibrated(self, path: Path, calibration: Calibration) -> None:
         """Use another calibration of a loaded model from now on."""
         path = path.resolve()
         self._loaded[path] = replace(self._loaded[path], calibration=calibration)
+
+
+def budget_words(threshold: Threshold, entries: Sequence[LedgerEntry]) -> str:
+    """The alerts of a camera against its budget, as its operator reads them."""
+    per_day = 24 * threshold.alerts_per_hour
+    if words := over_budget(entries, per_day, midnight()):
+        return words
+    if threshold.how == "counted":
+        return f"{threshold.words}."
+    if threshold.is_early:
+        return "Learning what is usual: expect two or three alerts more."
+    n = sum(len(one.alerts) for one in entries)
+    alerts = f"{n or 'No'} alert{'' if n == 1 else 's'}"
+    return f"{alerts} in {duration(threshold.hours)}, budget {per_day * threshold.hours / 24:.2g}."
+
+
+def midnight() -> float:
+    """The beginning of this day, by the clock on the wall."""
+    return datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
 
 
 def _calibration(model: Path, sha256: str) -> Calibration | None:

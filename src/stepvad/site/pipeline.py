@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
 """Stop timeouts of the stages after the cameras, in the order of stopping."""
+NO_MODEL = "No limit yet: people are shown and recorded, nobody is judged."
 MOST_RETURNED = 1000
 """Limits on their way to scoring; beyond it the oldest is dropped."""
 
@@ -89,23 +90,25 @@ class Pipeline:
         self.recordings = settings.data / RECORDINGS
         """Directory of recorded poses, with one subdirectory per camera."""
         self.changes, self.tasks = store.changes, event_writer.TaskQueue()
-        limits: deque[Limit] = deque(maxlen=MOST_RETURNED)
+        self.models, self.limits = models, deque[Limit](maxlen=MOST_RETURNED)
         self.drifting = self.watched.drifting(profiles)
 
         def interrupt(camera: str) -> None:
             self.tasks.put("upkeep", partial(store.end_interrupted, store.now(), camera))
 
         self.scorer = SiteScorer(
-            ScoringQueues(self.cameras.frames, self.changes, self.tasks, limits),
+            ScoringQueues(self.cameras.frames, self.changes, self.tasks, self.limits),
             people,
             status,
             recorders=self.watched.recorders(self.recordings),
             drift={one.profile.camera: one.add_footage for one in self.drifting},
             interrupt=interrupt,
         )
-        self.marks = MarkFollower(settings, store, models, limits)
+        self.marks = MarkFollower(settings, store, models, self.limits)
         # from changes to the store, explanations in the background, and their words to the store
-        explain = partial(event_writer.explain_event, store, profiles, self.changes)
+        explain = partial(
+            event_writer.explain_event, store, profiles, self.changes, models.strangest
+        )
         writer = event_writer.EventWriter(
             *(self.changes, store.change, status, self.tasks, explain),
             recordings=self.recordings,
@@ -161,13 +164,10 @@ class WatchedCameras:
             [camera.name for camera in settings.cameras if camera.kind == "nats"]
         )
         """From which on the frames of cameras are had again."""
-        self._learning: set[str] = set()
-        """Cameras whose model the site has yet to learn, or that is unusable."""
+        self._learning: dict[str, str] = {}
+        """Cameras that no model judges, for want of one or of a limit, and why."""
         for camera in settings.cameras:
-            problem = self._load(camera)
-            if problem is not None:
-                self._learning.add(camera.name)
-                self.unusable = problem or self.unusable
+            self._load(camera)
         if self.unusable:
             logger.error("%s", self.unusable)
 
@@ -232,6 +232,7 @@ class WatchedCameras:
             zones=camera.zones,
             skeleton=self.people[camera.name].skeleton,
         )
+        self._status.limit(camera.name, None, self._learning[camera.name])
 
     def recorders(self, directory: Path) -> dict[str, Recorder]:
         """Recorders of cameras that are recorded; learning needs the first footage soon."""
@@ -254,21 +255,22 @@ class WatchedCameras:
                 found.append(CameraDrift(profile, model.calibration, self._status))
         return found
 
-    def _load(self, camera: CameraSettings) -> str | None:
-        """Load the model of a camera; None if it works.
-
-        For a site that has yet to learn one that works: the reason, empty if there is none so far.
-        """
+    def _load(self, camera: CameraSettings) -> None:
+        """Load the model of a camera, and note why it is not judged if that is so."""
         # a site that learns its models starts without one, and with one that is damaged
         path = self._settings.model_of(camera)
         try:
-            self._models.load(path).rules_of(camera)
+            model = self._models.load(path)
+            model.rules_of(camera)
+            waits = model.no_limit(camera)
         except StepvadError as error:
+            waits = NO_MODEL
             if not self._settings.learns(camera):
                 # the site says so and watches: one that ends would tell nobody
-                self.unscored[camera.name] = error.problem
+                self.unscored[camera.name] = waits = error.problem
                 logger.error("camera %s is not scored: %s", camera.name, error)
-                return ""
-            said = "the learned model cannot be used, a new one is learned"
-            return f"{said}: {error.problem}" if path.exists() else ""
-        return None
+            elif path.exists():
+                said = "the learned model cannot be used, a new one is learned"
+                self.unusable = f"{said}: {error.problem}"
+        if waits:
+            self._learning[camera.name] = waits

@@ -34,8 +34,8 @@ PART_S = 120.0
 """Seconds of footage per file, the most that a crash loses."""
 OFF_S = 2.0
 """How far the time of a frame may be from that of its file, which replays go by."""
-FIRST_PART_S = 15.0
-"""Seconds per file of a camera without a model, which waits for its first footage."""
+FIRST_PART_S = 10.0
+"""Seconds per file of a camera without a limit, which waits for its first footage."""
 FREE_MB = 8.0
 """Free space below which recordings are deleted: room for the store's log and some poses."""
 MOST_FILES = 10

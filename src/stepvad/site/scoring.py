@@ -480,7 +480,7 @@ def show_limit(status: LiveStatus, watcher: Watcher, limit: Limit) -> None:
         zones=profile.zones,
         skeleton=watcher.skeleton,
     )
-    status.limit(watcher.camera, rules.threshold, limit.words, limit.is_provisional)
+    status.limit(watcher.camera, rules.threshold, limit.words)
 
 
 def by_track(

@@ -89,9 +89,7 @@ class CameraView:
     drifted: bool
     """Whether it is time to calibrate again."""
     limit: str
-    """What the threshold promises, in words."""
-    provisional: bool
-    """Whether the threshold promises nothing yet."""
+    """Its alerts and their budget, or why it has no threshold, in words."""
     latency: Delays
     """Delay from the arrival of a frame to its scores."""
     alerts: Delays
@@ -123,7 +121,7 @@ class LearningView:
     """Hours of recorded motion."""
     people: int
     doing: str = ""
-    """fit or calibrate while it does so."""
+    """fit while it does so."""
     problem: str = ""
     """Why the latest round failed; empty if it did not."""
 
@@ -346,7 +344,7 @@ class LiveStatus:
                 name=name, rate=rate, threshold=threshold, model=model, zones=zones,
                 bones=strokes(skeleton), state="offline", reason="not connected yet", since=None,
                 counts={}, fps=None, people=0, last_frame=None, drift="", drifted=False,
-                limit="", provisional=False, latency=nothing, alerts=nothing,
+                limit="", latency=nothing, alerts=nothing,
             )  # fmt: skip
             if known is None:
                 self._cameras[name] = _Camera(view)
@@ -436,13 +434,11 @@ class LiveStatus:
             camera = self._of(name)
             camera.view = replace(camera.view, drift=words, drifted=changed, drift_numbers=numbers)
 
-    def limit(self, name: str, threshold: float, words: str, is_provisional: bool) -> None:
-        """Set the threshold of a camera and what it promises."""
+    def limit(self, name: str, threshold: float | None, words: str) -> None:
+        """Set the threshold of a camera and its words."""
         with self._lock:
             camera = self._of(name)
-            camera.view = replace(
-                camera.view, threshold=threshold, limit=words, provisional=is_provisional
-            )
+            camera.view = replace(camera.view, threshold=threshold, limit=words)
 
     def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
         """Set the status of a sink."""

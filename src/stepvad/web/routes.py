@@ -143,8 +143,8 @@ class SiteView:
     refused: str
     """Why it does not run what its group should; empty if it does."""
     learning: str
-    promise: str
-    """How often it alerts without reason, at most."""
+    budget: str
+    """The alerts of its cameras and their budget."""
     troubles: tuple[str, ...]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_an_event_without_words_zones_and_page_is_told_too() -> None:
     told = NoticeWords("mill", "", UTC).notice("new", [one], NOON)
     assert told == Notice("Yard", "Someone is moving unusually. 14:03:22", "", one.id)
     assert told.text == told.body
+
+
+def test_how_strange_it_was_comes_after_why() -> None:
+    strangest = "the strangest of the last 9 days"
+    one = record(start_time=NOON, why="left arm raised", strangest=strangest)
+    body = WORDS.notice("new", [one], NOON).body
+    end = "The strangest of the last 9 days. 14:03:22"
+    assert body == f"Someone is moving unusually: left arm raised. {end}"
+    went_down = replace(one, label=WENT_DOWN)
+    assert WORDS.notice("new", [went_down], NOON).body.endswith(end)
+    assert "The strangest of the last 9 days" in WORDS.notice("new", [one, one], NOON).body
 
 
 def test_somebody_who_went_down() -> None:

@@ -21,7 +21,7 @@ from stepvad.events.record import DAY_S, Review, SinkMessage
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.store import database
 from stepvad.site.store.database import EVENT_STORE, connect_durably
-from stepvad.site.store.events import CONFIRM_S, Store, StoreClock, delete_old
+from stepvad.site.store.events import CONFIRM_S, FILE_NAME, Store, StoreClock, delete_old
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
 
@@ -238,7 +238,27 @@ def test_a_site_tells_what_it_stores(store: Store) -> None:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         )
         listed = {kept.what.replace(" ", "_") for kept in found.kept}
-        assert {name for (name,) in tables} == listed | {"epochs", "clock", "positions"}
+        assert {name for (name,) in tables} == listed | {"epochs", "clock", "positions", "watched"}
+
+
+def test_the_time_watched_adds_up_by_camera_and_hour_and_expires(tmp_path: Path) -> None:
+    hour, now = 400_000, [400_001 * 3600.0]
+    store = Store(tmp_path / FILE_NAME, clock=lambda: now[0])
+    store.add_watched({("yard", hour): 60.0, ("yard", hour + 1): 30.0, ("door", hour): 60.0})
+    store.add_watched({("yard", hour): 60.0})
+    begin = hour * 3600.0
+    assert store.watched() == {
+        "yard": {begin: 120.0, begin + 3600: 30.0},
+        "door": {begin: 60.0},
+    }
+    assert store.watched(begin + 3601) == {"yard": {begin + 3600: 30.0}}
+    assert store.watched(begin + 1)["door"] == {begin: 60.0}  # the hour of that time
+    store.add_watched({("yard", hour): 9999.0})
+    assert store.watched()["yard"][begin] == 3600.0  # an hour has no more
+    now[0] += 31 * 86400
+    store.add_watched({})
+    assert store.watched() == {}
+    store.close()
 
 
 def test_a_record_with_other_words_is_a_change(store: Store) -> None:

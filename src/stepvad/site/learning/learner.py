@@ -1,24 +1,26 @@
-"""The stage that learns: it looks when a fit or a calibration is due, and runs it in a process."""
+"""The stage that learns: it looks when a fit is due, and has one run in a process."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import duration
+from stepvad.site.learning.ledgers import SiteLedgers
 from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Amount, Learned, LearnedFacts, Versions, facts
-from stepvad.site.recorder import RECORDINGS, find_recordings
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.settings.sections import SiteSettings
 from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.status import LearningView, LiveStatus
@@ -27,30 +29,24 @@ from stepvad.site.store.events import Store
 logger = logging.getLogger(__name__)
 CHECK_S = 5.0
 DEADLINE_S = 120.0
-ROUND_S = {"fit": 6 * 3600.0, "calibrate": 2 * 3600.0}
+ROUND_S = 6 * 3600.0
 """Longest round; one that takes longer hangs and is killed."""
 FILES_PER_CHECK = 200
 MOST_WORDS = 500
 
-JobKind = Literal["fit", "calibrate"]
+StartRound = Callable[[IO[bytes]], "subprocess.Popen[bytes]"]
 
-StartRound = Callable[[JobKind, IO[bytes]], "subprocess.Popen[bytes]"]
-
-FIRST_POSES = 1500
-"""Poses for the first model: a few people who cross the picture."""
-FIRST_FILES = 6
-"""Recordings for the first model: four to fit, two to calibrate."""
-YOUNG_HOURS, GROWTH = 2.0, 3.0
-"""A model of less footage than this is replaced by day, too, when three times as much is new."""
+FIRST_HOURS, FIRST_TRACKS = 4 / 60, 20
+"""Recordings with people for the first model, and tracks in them; the time for a new camera."""
+YOUNG_HOURS, GROWTH = 2.0, 2.0
+"""A model of less footage than this is replaced by day, too, when there is twice as much."""
 NIGHT_SHARE = 0.1
-"""At night a model is replaced if this share of the footage is new, or if alerts were marked."""
-MEASURE_SHARE = 0.5
-"""The threshold is set again when there is this much more footage than it was measured on."""
+"""At night a model is replaced if this share of the footage is new."""
 REST_S = 6 * 3600.0
 """Shortest time between two fits, so that a night has one."""
-NOTHING = Amount()
-RETRY_S = 900.0
+RETRY_S = 600.0
 """Pause after a round that failed."""
+NOTHING = Amount()
 
 
 class Learner:
@@ -62,20 +58,18 @@ class Learner:
         store: Store,
         status: LiveStatus,
         start: StartRound,
+        ledgers: SiteLedgers,
         *,
         on_fit: Callable[[], None],
-        on_calibrated: Callable[[Path], None],
         unusable: str = "",
     ) -> None:
-        """`on_fit` is called for a new model, `on_calibrated` for a new threshold of the model.
-
-        If `on_fit` raises, it is called again at the next check.
+        """`on_fit` is called for a new model; if it raises, it is called again at the next check.
 
         If the learned model is `unusable`, a new one is fitted as soon as there is footage.
         """
         self.stage = Loop("learning", self._check_due, DEADLINE_S, at_end=self._end_round)
         self.settings, self._store, self._status = settings, store, status
-        self._start, self._on_fit, self._on_calibrated = start, on_fit, on_calibrated
+        self._start, self._ledgers, self._on_fit = start, ledgers, on_fit
         self._versions = Versions(settings.data)
         self._index = RecordingIndex(settings.data / RECORDINGS)
         self._round: TrainingJob | None = None
@@ -83,6 +77,11 @@ class Learner:
         self._unusable = self._problem = unusable
         self._asked, self._is_fitted = threading.Event(), False
         self._failures = FailureLog(logger)
+
+    def apply(self, settings: SiteSettings) -> None:
+        """Go on by other settings."""
+        self.settings = settings
+        self._ledgers.use(settings)
 
     def _check_due(self, loop: Loop) -> bool:
         try:
@@ -112,33 +111,31 @@ class Learner:
 
     def check_due(self) -> None:
         """Count the recordings, see to the running round, and start one that is due."""
-        while not self._index.update(FILES_PER_CHECK):
+        learning = [one.name for one in self.settings.cameras if self.settings.learns(one)]
+        while not self._index.update(learning, FILES_PER_CHECK):
             self.stage.heartbeat.beat()
         if self._round is not None:
             self._see_to(self._round)
-        if self._is_fitted:
+        if self._is_fitted or self._ledgers.needs_restart:
             self._on_fit()  # raises, to be called again, while the settings file is broken
-            self._is_fitted = False
+            self._is_fitted = self._ledgers.needs_restart = False
             return  # the site restarts with a new model
         situation = self._situation()
-        if self._round is None:
-            kind = due_round(situation, self.settings.learning.hours)
-            if kind is not None:
-                self._asked.clear()
-                errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
-                self._round = TrainingJob(kind, self._start(kind, errors), errors, time.monotonic())
-                logger.info("learning: a %s begins", "fit" if kind == "fit" else "calibration")
+        if self._round is None and is_due(situation, self.settings.learning.hours):
+            self._asked.clear()
+            errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with its round
+            self._round = TrainingJob(self._start(errors), errors, time.monotonic())
+            logger.info("learning: a fit begins")
         self._tell(situation)
+        self._ledgers.update(self._index.amounts, self.stage.heartbeat.beat)
 
     def _situation(self) -> Situation:
         current = None if self._unusable else self._versions.current
         return Situation(
             now=time.time(),
-            amount=self._index.amount(),
-            files=len(self._index),
-            new=self._index.amount(current.until if current else 0.0),
-            unmeasured=self._index.amount(current.measured_until if current else 0.0),
-            marks=len(self._store.marked()),
+            amounts=self._index.by_camera(),
+            new=self._index.total(current.until if current else 0.0),
+            since=next((one.begin for one in self._index.amounts), None),
             current=current,
             failed_at=self._failed_at,
             is_asked=self._asked.is_set(),
@@ -157,37 +154,20 @@ class Learner:
         self._round = None
         if code == 0:
             self._failed_at, self._problem, self._unusable = None, "", ""
-            self._finished(round.kind, learned)
+            self._is_fitted = learned is not None
+            logger.info("learned a new model: %s", learned.changed if learned else "none")
         else:
             self._failed_at, self._problem = time.time(), round.complaint()
-            logger.warning("learning: the %s failed: %s", round.kind, self._problem)
+            logger.warning("learning: the fit failed: %s", self._problem)
         round.end()
-
-    def _finished(self, kind: JobKind, learned: Learned | None) -> None:
-        if learned is None:
-            return
-        if kind == "fit":
-            logger.info("learned a new model: %s", learned.changed)
-            self._is_fitted = True
-        else:
-            logger.info("threshold set again: %s", learned.words)
-            self._on_calibrated(self._versions.model)
 
     def _tell(self, at: Situation) -> None:
         # progress for the page
-        recordings = find_recordings(self.settings.data / RECORDINGS)
-        words = progress_words(
-            at,
-            self.settings.learning.alerts_per_day,
-            since=recordings[0].begin if recordings else None,
-            needed=0.0,
-        )
-        doing = "" if self._round is None else self._round.kind
         view = LearningView(
-            words,
-            at.amount.hours,
-            at.amount.people,
-            doing,
+            progress_words(at, self._store.to_review()),
+            at.total.hours,
+            at.total.people,
+            "" if self._round is None else "fit",
             (self._problem.splitlines() or [""])[-1],
         )
         self._status.learning(view)
@@ -197,7 +177,6 @@ class Learner:
 class TrainingJob:
     """A round in a process of its own."""
 
-    kind: JobKind
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     began: float
@@ -206,7 +185,7 @@ class TrainingJob:
     @property
     def is_late(self) -> bool:
         """True if it has run for too long."""
-        return time.monotonic() - self.began > ROUND_S[self.kind]
+        return time.monotonic() - self.began > ROUND_S
 
     def kill(self) -> None:
         """Kill it and wait until it has ended."""
@@ -229,10 +208,9 @@ class TrainingJob:
 def start_process(settings: Path) -> StartRound:
     """Start rounds in a process of low priority on one thread."""
 
-    def start(kind: JobKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "stepvad.site.learning.rounds", kind, str(settings)]
+    def start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command,
+            [sys.executable, "-m", "stepvad.site.learning.rounds", str(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -244,70 +222,67 @@ def start_process(settings: Path) -> StartRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that decides whether a round is due."""
+    """All that decides whether a fit is due."""
 
     now: float
-    amount: Amount
-    """All recordings that can be learned from."""
-    files: int
-    """Their number."""
+    amounts: Mapping[str, Amount]
+    """The recordings of each camera that can be learned from."""
     new: Amount = NOTHING
     """Recordings that begin after those that the current model was fitted on."""
-    unmeasured: Amount = NOTHING
-    """Recordings that begin after those that its threshold was measured on."""
-    marks: int
-    """Alerts marked as normal, by any model."""
+    since: float | None = None
+    """Begin of the first recording."""
     current: Learned | None
     failed_at: float | None = None
     """Time at which the latest round failed."""
     is_asked: bool = False
     """True if a person asked for a fit."""
 
+    @property
+    def total(self) -> Amount:
+        """The recordings of all cameras."""
+        return sum(self.amounts.values(), Amount())
 
-def due_round(at: Situation, hours: WatchHours) -> JobKind | None:
-    """The round that is due; None if none is."""
-    if at.failed_at is not None and 0 <= at.now - at.failed_at < RETRY_S and not at.is_asked:
-        return None
-    if at.files < FIRST_FILES or at.amount.poses < FIRST_POSES:
-        return None
-    current = at.current
+
+def is_due(at: Situation, hours: WatchHours) -> bool:
+    """True if a new model is to be fitted now."""
+    has_failed = at.failed_at is not None and 0 <= at.now - at.failed_at < RETRY_S
+    total, current = at.total, at.current
+    if (has_failed and not at.is_asked) or missing_share(total) > 0:
+        return False
     if current is None or at.is_asked:
-        return "fit"
+        return True
+    # a camera that has no limit yet
+    strange = [one for camera, one in at.amounts.items() if camera not in current.cameras]
+    if any(one.hours >= FIRST_HOURS for one in strange):
+        return True
     # a young model by day, too, any other at night and once, if there is reason to
-    known = (current.fitted + current.measured).hours
-    if known < YOUNG_HOURS and at.new.hours >= GROWTH * known:
-        return "fit"
+    known = current.footage.hours
+    if known < YOUNG_HOURS and total.hours >= GROWTH * known:
+        return True
     rested = at.now - current.made >= REST_S
-    is_worth = at.new.hours >= NIGHT_SHARE * at.amount.hours or at.marks != current.marks
-    if hours.include(at.now) and rested and is_worth:
-        return "fit"
-    # the same model with a threshold of more footage
-    is_more = at.unmeasured.hours >= MEASURE_SHARE * current.measured.hours
-    return "calibrate" if is_more else None
+    return hours.include(at.now) and rested and at.new.hours >= NIGHT_SHARE * total.hours
 
 
-def progress_words(
-    at: Situation, alerts_per_day: float, *, since: float | None, needed: float
-) -> str:
-    """Progress of learning, for an operator.
+def missing_share(amount: Amount) -> float:
+    """Time that a first model still takes, in shares of the time that this amount took."""
+    if not amount.hours or not amount.people:
+        return math.inf
+    return max(FIRST_HOURS / amount.hours, FIRST_TRACKS / amount.people, 1.0) - 1.0
 
-    `since` is the time of the oldest recording, `needed` the hours of footage, new to the model,
-    that the promise takes.
-    """
-    # the rate so far says how long the rest will take
-    amount, current = at.amount, at.current
-    seen = f"{duration(amount.hours)} of motion, {amount.people} tracks of people"
-    passed_s = 0.0 if since is None else max(at.now - since, 1.0)
-    if current is None:
-        if not amount.poses:
+
+def progress_words(at: Situation, to_review: int) -> str:
+    """Progress of learning, for an operator; `to_review` alerts wait for one."""
+    total = at.total
+    seen = f"{duration(total.hours)} with people, {total.people} tracks"
+    if at.current is None:
+        if not total.hours or at.since is None:
             return "Learning: waiting for the first recording with people in it."
-        left_s = passed_s * max(FIRST_POSES / amount.poses - 1, 0.0)
+        # the rate so far says how long the rest will take
+        left_s = missing_share(total) * max(at.now - at.since, 1.0)
         soon = f"in about {duration(left_s / 3600)}" if left_s > 20 else "in a minute or two"
         return f"Learning: {seen} so far. First alerts possible {soon}."
-    if not current.is_provisional:
-        return f"Learned from {seen}. Threshold: {current.words}."
-    missing = max(needed - current.measured.hours - at.unmeasured.hours, 0.0)
-    wait_h = missing * passed_s / 3600 / amount.hours if amount.hours else 0.0
-    often = f"{alerts_per_day:g} false alert{'' if alerts_per_day == 1 else 's'} a day"
-    soon = f"takes about {duration(wait_h)} more" if wait_h > 0.02 else "comes with the next check"
-    return f"{seen}. Alerts are provisional; the promise of at most {often} {soon}."
+    waiting = (
+        f" {to_review} to review. They use up the budget; how strange they were does not lift the "
+        "limit."
+    )
+    return f"Learned from {seen}.{waiting if to_review else ''}"

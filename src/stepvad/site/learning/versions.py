@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from stepvad.codec import Count, decode
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.files import is_unread, read_bounded, write_state
-from stepvad.site.settings.sections import CURRENT, LEARNED, MODEL_NAME
+from stepvad.site.settings.sections import CURRENT, LEARNED, MODEL_NAME, LearningMethod
 
 FACTS = "learned.json"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 22
 _PART = ".part"
 
 
@@ -26,13 +27,10 @@ class Amount:
     hours: float = 0.0
     """Hours of recordings with people in them."""
     people: Count = 0
-    """Tracks, of which a person may have several."""
-    poses: Count = 0
+    """Tracks that are long enough to be learned from; a person may have several."""
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            self.hours + other.hours, self.people + other.people, self.poses + other.poses
-        )
+        return Amount(self.hours + other.hours, self.people + other.people)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +41,17 @@ class Learned:
     """Name of its directory: when it was made."""
     made: float
     """Unix time."""
-    fitted: Amount
-    """Footage that it was fitted on."""
-    measured: Amount
-    """Footage that its threshold was measured on, and that it was not fitted on."""
-    marks: Count
-    """Alerts marked as false that it has learned from."""
-    threshold: float
-    words: str
-    """Promise of the threshold."""
-    is_provisional: bool
-    changed: str
+    method: LearningMethod
+    footage: Amount
+    """Recordings that there were."""
+    cameras: tuple[str, ...]
+    """Cameras with recordings that it was fitted on."""
+    changed: str = ""
     """Change from the model before, for an operator."""
-    held_out: tuple[str, ...] = ()
-    """Names of the recordings that it was not fitted on."""
-    until: float = 0.0
-    """Begin of the latest recording that it was fitted on; later ones are new to it."""
-    measured_until: float = 0.0
-    """The same for the recordings that its threshold was measured on."""
+    folds: Mapping[str, int] = field(default_factory=dict)
+    """Names of the recordings that it was fitted on, with the part of them that each is in."""
+    until: float
+    """Begin of the latest recording; later ones are new to it."""
 
     version: Literal[1] = 1
 
@@ -152,6 +143,11 @@ class Versions:
         link.replace(self.directory / CURRENT)
 
 
+def learned_beside(model: Path) -> Learned | None:
+    """The facts of a learned model; None of one that somebody else made."""
+    return Learned.load(model.parent) if (model.parent / FACTS).exists() else None
+
+
 @dataclass(frozen=True, slots=True)
 class LearnedFacts:
     """A learned model as it is listed."""
@@ -161,11 +157,6 @@ class LearnedFacts:
     hours: float
     """Hours of motion that it was learned from."""
     people: int
-    marks: int
-    """False alerts that it has learned from."""
-    threshold: float
-    promise: str
-    is_provisional: bool
     changed: str
     """Change from the model before, in words."""
     is_current: bool
@@ -180,12 +171,8 @@ def facts(versions: Versions) -> list[LearnedFacts]:
         LearnedFacts(
             name=one.name,
             made=one.made,
-            hours=round((one.fitted + one.measured).hours, 3),
-            people=(one.fitted + one.measured).people,
-            marks=one.marks,
-            threshold=one.threshold,
-            promise=one.words,
-            is_provisional=one.is_provisional,
+            hours=round(one.footage.hours, 3),
+            people=one.footage.people,
             changed=one.changed,
             is_current=current is not None and current.name == one.name,
         )

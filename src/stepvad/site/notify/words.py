@@ -114,7 +114,7 @@ class NoticeWords:
 
     def _several(self, kind: NotificationKind, records: Sequence[Record], now: float) -> Notice:
         # one line for each of the latest events, and how many of each camera
-        counts = Counter(_name(record.camera) for record in records)
+        counts = Counter(_sentence(record.camera) for record in records)
         cameras = ", ".join(f"{camera} {n}" for camera, n in counts.most_common(LISTED))
         ending = {"new": "", "again": ", nobody has looked yet"}[kind]
         lines = [
@@ -142,7 +142,7 @@ class NoticeWords:
 
 def place(record: Record) -> str:
     """The camera and its zones."""
-    return ", ".join([_name(record.camera), *record.zones])
+    return ", ".join([_sentence(record.camera), *record.zones])
 
 
 def what(record: Record) -> str:
@@ -151,10 +151,11 @@ def what(record: Record) -> str:
     # long words are cut, and a fall says so first
     if len(why) > MOST_WHY:
         why = f"{why[: MOST_WHY - 1].rstrip()}…"
+    strangest = f". {_sentence(record.strangest)}" if record.strangest else ""
     if record.label == WENT_DOWN:
         more = why.removeprefix(WENT_DOWN_WORDS).removeprefix("; ")
-        return f"Someone {WENT_DOWN_WORDS}" + (f": {more}" if more else "")
-    return "Someone is moving unusually" + (f": {why}" if why else "")
+        return f"Someone {WENT_DOWN_WORDS}" + (f": {more}" if more else "") + strangest
+    return "Someone is moving unusually" + (f": {why}" if why else "") + strangest
 
 
 def lasted(seconds: float) -> str:
@@ -195,5 +196,5 @@ def opens_here_only(page: str) -> bool:
     return is_loopback(urlsplit(page).hostname or "")
 
 
-def _name(camera: str) -> str:
-    return camera[:1].upper() + camera[1:]
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -40,6 +40,7 @@ CURRENT = "current"
 """Link to the directory of the model in use."""
 MODEL_NAME = "learned.safetensors"
 
+LearningMethod = Literal["usual", "step"]
 SourceKind = Literal["stream", "device", "video", "poses", "demo", "nats"]
 Zone = list[tuple[float, float]]
 Named = TypeVar("Named", "WebhookSettings", NotifySettings)
@@ -55,8 +56,21 @@ TOKEN = "token"
 class LearningSettings(Section):
     """Learning of a site without a model of its own."""
 
+    method: LearningMethod = Field(
+        "usual",
+        description="What a model is: the usual motion of the cameras, which takes seconds to fit, "
+        "or step, the paper's energy, which takes minutes and the train extra.",
+    )
     alerts_per_day: float = Field(
-        1.0, gt=0, le=1000, description="False alerts allowed per camera and day."
+        1.0,
+        gt=0,
+        le=1000,
+        description="About so many alerts a day from each camera: a budget, not a promise: some "
+        "days none, some days three. Fewer alerts miss more.",
+    )
+    strict: bool = Field(
+        False,
+        description="At most so many, 95 % sure. Takes days, and misses more.",
     )
     fit_hours: Hours = Field(
         ["02:00-05:00"],
@@ -69,11 +83,6 @@ class LearningSettings(Section):
     def hours(self) -> WatchHours:
         """Hours in which it may fit."""
         return WatchHours.parse(self.fit_hours)
-
-    @property
-    def alerts_per_hour(self) -> float:
-        """False alerts that each camera may raise an hour."""
-        return self.alerts_per_day / 24
 
 
 class PoseSettings(Section):

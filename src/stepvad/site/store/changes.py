@@ -35,8 +35,8 @@ class PendingChange:
     arrived: float
     """Monotonic time."""
     poses: EventPoses | None = None
-    summary: str | None = None
-    """The words of an explanation: all that an update with them changes."""
+    words: tuple[str, str | None] | None = None
+    """An explanation, and how strange the event was: all that an update with them changes."""
     is_news: bool = True
     """False if it changes nothing: it has poses to explain, and no message."""
     before: Record | None = None
@@ -94,7 +94,7 @@ class ChangeQueue:
         self._batch: PositionBatch | None = None
         self._known: dict[str, Record] = {}
         """The events changed last, as they are to be stored, by id."""
-        self._summaries: dict[str, str] = {}
+        self._words: dict[str, tuple[str, str | None]] = {}
         """The words of their explanations."""
         self._news = threading.Condition(threading.RLock())
 
@@ -104,10 +104,10 @@ class ChangeQueue:
             id, record = change.record.id, change.record
             known = self._known.pop(id, None)
             # words alone leave the rest of an event as it was, all else leaves its words
-            if change.summary is not None:
-                self._summaries[id], record = change.summary, known or record
-            if id in self._summaries:
-                record = in_words(record, self._summaries[id])
+            if change.words is not None:
+                self._words[id], record = change.words, known or record
+            if id in self._words:
+                record = in_words(record, *self._words[id])
             change.is_news = known is None or replace(record, version=known.version) != known
             if known is None or change.is_news:
                 record = replace(record, version=self._next_version())
@@ -118,7 +118,7 @@ class ChangeQueue:
             if len(self._known) > MOST_KNOWN:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
-                self._summaries.pop(oldest, None)
+                self._words.pop(oldest, None)
             if not change.is_news and change.poses is None:
                 return
             # of the updates of an event only the latest counts; the oldest change may be on its

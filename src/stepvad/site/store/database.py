@@ -162,6 +162,12 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_by_sink ON outbox (sink, seq) WHERE refused IS NULL;
 CREATE INDEX outbox_by_event ON outbox (event_id);
 CREATE TABLE positions (camera TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE watched (
+    camera TEXT NOT NULL,
+    hour INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    PRIMARY KEY (camera, hour)
+) WITHOUT ROWID;
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     time REAL NOT NULL,

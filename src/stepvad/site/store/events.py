@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from stepvad.codec import decode, encode
 from stepvad.errors import DataError
+from stepvad.events.ledger import HOUR_S
 from stepvad.events.record import (
     DAY_S,
     EVERY,
@@ -49,6 +50,8 @@ _Attached = Literal["poses", "explanations"]
 
 LAST_VERSION = "SELECT max(json_extract(body, '$.version')) FROM events WHERE json_valid(body)"
 SILENT = "the disk does not answer"
+WATCHED_DAYS = 30
+"""Days for which the time watched is kept."""
 _TEXT = (
     "lower(coalesce(json_extract(body, '$.why'), '') || ' ' || label || ' ' || camera || ' ' || "
     "coalesce(json_extract(body, '$.zones'), ''))"
@@ -342,6 +345,28 @@ class Store:
             "- (SELECT count(*) FROM events WHERE reviewed_at IS NOT NULL)"
         )
         return min(int(count), MOST_COUNTED)
+
+    def add_watched(self, seconds: Mapping[tuple[str, int], float]) -> None:
+        """Add to the time for which cameras were watched, by camera and Unix hour."""
+        rows = [(camera, hour, some) for (camera, hour), some in seconds.items()]
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO watched VALUES (?1, ?2, ?3) ON CONFLICT (camera, hour) "
+                "DO UPDATE SET seconds = min(seconds + ?3, 3600.0)",
+                rows,
+            )
+            oldest = (self._clock() - WATCHED_DAYS * DAY_S) // HOUR_S
+            connection.execute("DELETE FROM watched WHERE hour < ?", (oldest,))
+
+    def watched(self, since: float = 0.0) -> dict[str, dict[float, float]]:
+        """Seconds for which each camera was watched, by the time at which their hour began."""
+        rows = self._database.rows(
+            "SELECT camera, hour, seconds FROM watched WHERE hour > ?", since / HOUR_S - 1
+        )
+        found: dict[str, dict[float, float]] = {}
+        for camera, hour, seconds in rows:
+            found.setdefault(camera, {})[hour * HOUR_S] = seconds
+        return found
 
     def marked(self) -> dict[str, float]:
         """The ids of events marked as normal, with the time of marking."""

@@ -119,7 +119,8 @@ export class EventView {
     const people = event.tracks.length > 1 ? ` · ${count(event.tracks.length, "person", "people")}` : "";
     const filled = Math.round(10 * (1 - event.seen));
     const doubt = filled ? ` · uncertain: ${filled} of 10 frames at the peak were interpolated` : "";
-    this.part(".facts").textContent = `${times(share)} the limit · ${over}${ended}${people}${doubt}`;
+    const strangest = event.strangest ? `${sentence(event.strangest)} · ` : "";
+    this.part(".facts").textContent = `${strangest}${times(share)} the limit · ${over}${ended}${people}${doubt}`;
     for (const mark of ["normal", "right"]) this.part(`.mark-${mark}`).setAttribute("aria-pressed", event.mark === mark);
     this.part(".undo").hidden = event.mark === null;
     this.part(".delete").hidden = event.end_time === null;

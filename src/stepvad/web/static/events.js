@@ -185,7 +185,8 @@ export class Events {
     part("when").textContent = when(one.start_time);
     part("state").textContent = says;
     part("where").textContent = `${one.camera}${zones}${length}`;
-    part("what").textContent = sentence(one.why ?? "unusual motion");
+    const strangest = one.strangest ? `. ${sentence(one.strangest)}` : "";
+    part("what").textContent = `${sentence(one.why ?? "unusual motion")}${strangest}`;
     const bar = element("span", "unusual");
     bar.style.setProperty("--share", Math.min(share / WIDEST, 1));
     part("peak").replaceChildren(bar, `${times(share)} the limit`);

@@ -1,10 +1,9 @@
 // How far the site has learned, its models, and how many alerts were right.
 import { ask } from "./ask.js";
-import { element, number, when } from "./words.js";
+import { element, when } from "./words.js";
 
 const banner = document.getElementById("learning");
 const box = document.getElementById("models");
-const DOING = { fit: "A new model is being learned now.", calibrate: "The limit is being recalibrated now." };
 
 const act = (button, path, body) => {
   button.addEventListener("click", async () => {
@@ -21,13 +20,12 @@ const row = (one) => {
   const item = element("li", one.is_current ? "current" : "");
   const state = one.is_current ? ", in use" : "";
   item.append(element("strong", "", `Model of ${when(one.made)}${state}. `), element("span", "", one.changed));
-  item.append(element("span", "small", ` Limit ${number(one.threshold)}: ${one.promise}.`));
   if (!one.is_current) item.append(act(element("button", "plain for-admins", "Go back to this one"), "/api/learning/use", { model: one.name }));
   return item;
 };
 
 const show = (told) => {
-  const words = [told.words, DOING[told.doing], told.problem && `The last attempt failed: ${told.problem}`];
+  const words = [told.words, told.doing && "A new model is being learned now.", told.problem && `The last attempt failed: ${told.problem}`];
   banner.textContent = words.filter((one) => one).join(" ");
   banner.hidden = !told.words;
   document.getElementById("learned").hidden = !told.words;

@@ -20,7 +20,7 @@ const camerasOf = (one) => {
 
 const said = (one) => {
   const refused = one.refused && `runs its former model and settings: ${one.refused}`;
-  return [...one.troubles, refused, one.learning, one.promise].filter((words) => words);
+  return [...one.troubles, refused, one.learning, one.budget].filter((words) => words);
 };
 
 const rowOf = (one, choose) => {

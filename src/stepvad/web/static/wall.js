@@ -129,8 +129,8 @@ class Card {
     this.drift.hidden = !camera.drifted;
     this.drift.textContent = camera.drifted ? sentence(`${camera.drift}.`) : "";
     this.canvas.setAttribute("aria-label", `${camera.name}: ${words}, ${people} in view, no picture, skeletons only`);
-    this.limit.textContent = camera.threshold === null ? "No limit yet: nobody is judged" : camera.limit && `Limit: ${camera.limit}`;
-    this.limit.classList.toggle("provisional", camera.provisional || camera.threshold === null);
+    this.limit.textContent = camera.limit;
+    this.limit.classList.toggle("none", camera.threshold === null);
     this.scores.tell(camera.threshold, now);
   }
 }
