@@ -85,7 +85,7 @@ def test_the_image_is_small_and_has_no_root() -> None:
     last = lines[lines.index(stages[-1]) :]
     assert "USER 10001:10001" in last
     assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
-    assert "ARG EXTRAS=live,web,video,notify,train" in lines
+    assert "ARG EXTRAS=live,web,notify" in lines
     assert "ARG TORCH_WHEELS=https://download.pytorch.org/whl/cpu/torch/" in lines
     makers = '--find-links "${TORCH_WHEELS}"'
     locks = "--constraints requirements.lock --constraints torch.lock"
