@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -17,9 +16,9 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.evaluation.walker_motion import FPS
 from stepvad.evaluation.walkers import make_clips
-from stepvad.events.calibration import calibrate_cameras, calibration_path, write_calibration
+from stepvad.events.calibration import ScoredFootage, calibration_path, write_calibration
 from stepvad.events.drift import score_with_stats
-from stepvad.events.threshold import NormalClip
+from stepvad.events.ledger import by_hour
 from stepvad.formats import write_clip
 from stepvad.model.modelfile import sha256
 from stepvad.poses import Clip, Track
@@ -33,7 +32,7 @@ CAMERAS, EVENTS = 4, 7
 FALL = 1
 STEP = round(FPS / demo.RATE)
 TRAINING, CALIBRATION, SECONDS = 120, 300, 12.0
-ALERTS_PER_HOUR = 2.0
+ALERTS_PER_DAY = 24.0
 
 
 def of_scene(n: int, seed: int, *, falls: bool = False) -> Iterator[Clip]:
@@ -98,16 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     detector = Detector.fit(training, config)
     detector.save(demo.MODEL)
     normal = [*of_scene(CALIBRATION, SEED + 1)]
-    footage = [
-        NormalClip(detector.score(clip).windows, clip.n_frames, demo.RATE, 0) for clip in normal
-    ]
-    stats = score_with_stats(detector, joined(normal[:60]), demo.RATE)[1]
-    calibration = calibrate_cameras(
-        {"demo": footage}, model_sha256=sha256(demo.MODEL), alerts_per_hour=ALERTS_PER_HOUR
-    )
-    write_calibration(
-        replace(calibration, block_stats={"demo": stats}), calibration_path(demo.MODEL)
-    )
+    # an hour of clips as one entry; statistics of clips that are long enough for blocks
+    footage = ScoredFootage()
+    footage.score(detector, "demo", normal)
+    footage.ledgers["demo"] = [*by_hour(footage.ledgers["demo"])]
+    footage.block_stats["demo"] = [score_with_stats(detector, joined(normal[:60]), demo.RATE)[1]]
+    calibration = footage.calibrate(sha256(demo.MODEL), alerts_per_day=ALERTS_PER_DAY)
+    write_calibration(calibration, calibration_path(demo.MODEL))
     print(f"threshold {calibration.threshold.value:.2f}: {calibration.threshold.words}")
     falls, quiet = of_scene(4, SEED + 2, falls=True), of_scene(8, SEED + 3)
     scene = joined([clip for fall in falls for clip in (fall, *islice(quiet, 1))])

@@ -140,13 +140,13 @@ def test_a_right_alert_leaves_no_trace() -> None:
 
 def test_the_highest_peaks_of_two_minutes_and_of_an_hour_are_kept() -> None:
     many = [value for n in range(60) for value in [*[n + 1.0] * 10, *CALM]]
-    file = entry(many, watched_s=0.0, begin=7200.0)
+    file = entry(many, watched_s=60.0, begin=7200.0)
     assert file.quiet == tuple(float(n) for n in range(60, 60 - MOST_PEAKS, -1))
     assert len(entry(many, watched_s=420.0).quiet) == 60
     later = LedgerEntry(begin=10_000.0, watched_s=1800.0, quiet=(0.5,) * 50, alerts=(9.0,))
     time = LedgerEntry(begin=14_400.0, watched_s=3600.0)
     first, second = by_hour([time, later, file])
-    assert (first.begin, first.watched_s, first.alerts) == (7200.0, 1800.0, (9.0,))
+    assert (first.begin, first.watched_s, first.alerts) == (7200.0, 1860.0, (9.0,))
     assert first.quiet == (*file.quiet, *(0.5,) * (MOST_IN_AN_HOUR - MOST_PEAKS))
     assert second == time, "an hour in which nobody came"
     assert by_hour([time, later, file], since=14_500.0) == (time,)

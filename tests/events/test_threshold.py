@@ -56,7 +56,7 @@ def test_the_limit_is_the_peak_of_that_rank() -> None:
     assert rank_limit(peaks, [4.5], 1.0, 2.0) == pytest.approx(4.5), "an alert counts as high"
 
 
-@pytest.mark.parametrize("days", [4 * MINUTE, 0.5, 3.0])
+@pytest.mark.parametrize("days", [4 * MINUTE, 0.5, 2.0, 3.0])
 def test_the_height_of_an_alert_does_not_matter(days: float) -> None:
     quiet = drawn(np.random.default_rng(1), 1.0)
     before = rank_limit(quiet, [50.0, 60.0], days, 1.0)

@@ -109,8 +109,9 @@ def rank_limit(
     k, top = max(per_day * days, 1 / FARTHEST), ordered[0]
     above = int((np.asarray(alerts) > top).sum())
     if k >= above + 1:
-        # all peaks, highest first; between two of them by the logarithm
-        both = np.sort(np.concatenate((ordered, np.minimum(alerts, top))))[::-1]
+        # the k-th highest of all peaks comes after the alerts above the quiet ones; between two
+        # peaks by their logarithm
+        both = np.sort(np.concatenate((ordered, alerts)))[::-1]
         return float(np.exp(np.interp(k, np.arange(1, len(both) + 1), np.log(both))))
     # beyond the highest quiet peak, as steeply as the quiet ones rise to it
     logs = np.log(ordered[:STEEPEST])
