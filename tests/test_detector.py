@@ -57,7 +57,7 @@ def test_without_confidence_neither_loss_nor_score_is_weighted(walkers: list[Cli
     windows = blind.score(walkers[0]).windows
     np.testing.assert_array_equal(windows.A, windows.E.max(axis=1))
     assert not np.array_equal(
-        blind.model.weights["head.weight"], weighted.model.weights["head.weight"]
+        blind.model.energy.weights["head.weight"], weighted.model.energy.weights["head.weight"]
     )
 
 
@@ -222,7 +222,7 @@ def test_windows_too_many_to_keep_are_projected_when_they_are_needed(
     stages: set[str] = set()
     cut = Detector.fit(walkers, CONFIG, report=lambda p: stages.add(p.stage))
     assert "projecting" not in stages
-    np.testing.assert_allclose(cut.model.E_mean, kept.model.E_mean, rtol=1e-4)
+    np.testing.assert_allclose(cut.model.energy.E_mean, kept.model.energy.E_mean, rtol=1e-4)
     np.testing.assert_allclose(cut.score(walkers[0]).A, kept.score(walkers[0]).A, atol=1e-3)
 
 

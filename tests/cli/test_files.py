@@ -47,7 +47,7 @@ def test_inspect_tells_a_model_in_words(stepvad: Command, model: Path) -> None:
         "10 scales from 0.1 to 1",
         "of 4 clips, sha256 ",
         "stepvad 0.1.0",
-        "format 2, sha256 ",
+        "format 3, sha256 ",
     ):
         assert words in run.out
     facts = json.loads(stepvad("inspect", model, "--json").out)

@@ -31,7 +31,7 @@ from stepvad.windows.body import Repairs
 from stepvad.windows.runs import cut
 from stepvad.windows.views import ViewSettings, Windows
 
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: list[Method] = [method for method in get_args(Method) if method != "usual"]
 TINY = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=3)
 
 
@@ -99,7 +99,7 @@ def test_score_matching_methods_have_the_network_of_their_name(
     for method in METHODS:
         detector = fitted[method]
         if isinstance(detector, Detector):
-            modulated = "blocks.0.alpha.weight" in detector.model.weights
+            modulated = "blocks.0.alpha.weight" in detector.model.energy.weights
             assert modulated == (method not in ("raw", "vanilla"))
 
 
@@ -112,7 +112,7 @@ def test_raw_keeps_all_coordinates_as_they_are(
     assert raw.config.K == D
     windows = cut(walkers[0], [ViewSettings(TINY)], STEP18)[0].windows(slice(0, 9))
     np.testing.assert_array_equal(raw.model.space.project(windows.x), windows.x.reshape(9, D))
-    assert raw.model.weights["input.weight"].shape == (TINY.width, D + 1)
+    assert raw.model.energy.weights["input.weight"].shape == (TINY.width, D + 1)
 
 
 def test_neighbours_are_for_knn_alone(fitted: dict[Method, Fitted]) -> None:
@@ -123,7 +123,18 @@ def test_neighbours_are_for_knn_alone(fitted: dict[Method, Fitted]) -> None:
 
 
 def test_the_commands_know_every_method() -> None:
-    assert tuple(WORDS) == METHODS
+    assert tuple(WORDS) == get_args(Method)
+
+
+def test_usual_motion_has_views_of_the_rate_of_the_clips(usual_footage: list[Clip]) -> None:
+    stateless = [replace(clip, fps=None) for clip in usual_footage]
+    found = baselines.fit("usual", stateless, replace(TINY, fps=30.0), views=["pose"])
+    assert baselines.method_of(found) == "usual"
+    assert [view.config.view_name for view in found.view_settings] == [
+        *("pose over 30 frames", "pose over 10 frames")
+    ]
+    with pytest.raises(DataError, match="expected clips to fit on, got none"):
+        baselines.fit("usual", [])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -413,7 +424,7 @@ BROKEN: dict[str, tuple[Callable[[Tensors, dict[str, Any]], object], str]] = {
     ),
     "no mean": (lambda t, m: t.pop("mu"), "'mu' is missing"),
     "eigenvalue 0": (lambda t, m: t["Lambda_K"].fill(0), "tensor Lambda_K must be positive"),
-    "newer format": (lambda t, m: m.update(format=99), "expected format 2, got 99"),
+    "newer format": (lambda t, m: m.update(format=99), "expected format 3, got 99"),
 }
 
 

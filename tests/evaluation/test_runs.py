@@ -220,13 +220,13 @@ def test_half_files_are_no_results_and_go_when_they_are_old(people: Path, tmp_pa
 TINY = Config(K=12, width=16, max_steps=4, ema_warmup=True)
 QUICK = Experiment(method="mahalanobis", config=TINY)
 BY_CLOCK = replace(QUICK, config=replace(TINY, clock=True))
-SEVERAL = Experiment(config=TINY, views=("pose", "place"))
+SEVERAL = Experiment(method="usual", config=TINY, views=("pose", "place"))
 
 
 @pytest.fixture(scope="module")
 def street() -> Dataset:
     """Clips of 25 frames a second to fit on, of 25 and 50 to score."""
-    made = walkers.make(seed=2, train_clips=4, test_clips=4, seconds=8.0)
+    made = walkers.make(seed=2, train_clips=12, test_clips=4, seconds=6.0)
     test = [replace(clip, fps=25.0 * (1 + n % 2)) for n, clip in enumerate(made.test())]
     return replace(made, test=lambda: test)
 

@@ -80,7 +80,7 @@ def test_a_window_has_the_same_score_in_every_batch(
 ) -> None:
     detector = on(trained(), engine)
     together = detector.views[0].energies(some(test_windows, slice(0, 2 * ROWS + 3)))
-    spread = np.sqrt(detector.model.E_var)
+    spread = np.sqrt(detector.model.energy.E_var)
     tolerance = 0.05 if "-" in engine else 1e-5 * np.abs(together / spread).max()
     assert detector.views[0].energies(some(test_windows, slice(0))).shape == (0, detector.config.L)
     for rows in (slice(0, 1), slice(5, 6), slice(3, 3 + ROWS), slice(ROWS - 1, ROWS + 1)):

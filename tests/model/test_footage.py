@@ -59,7 +59,7 @@ def test_whitened_components_have_identity_covariance_over_all_windows_learned_f
 ) -> None:
     config = replace(CONFIG, reference=Reference(whitening=float(whiten)), max_steps=40)
     parts = [
-        Footage.from_clips(clips, ViewSettings(config)) for clips in (walkers[:1], strange[:1])
+        Footage.from_clips(clips, [ViewSettings(config)]) for clips in (walkers[:1], strange[:1])
     ]
     space = fit_space(parts, config)
     pi_x = space.project(windows_of(walkers[0], strange[0])).astype(np.float64)
@@ -75,9 +75,9 @@ def test_components_of_two_footages_are_those_of_all_their_clips(
     walkers: list[Clip], strange: list[Clip]
 ) -> None:
     parts = [
-        Footage.from_clips(clips, ViewSettings(CONFIG)) for clips in (walkers[:2], strange[:1])
+        Footage.from_clips(clips, [ViewSettings(CONFIG)]) for clips in (walkers[:2], strange[:1])
     ]
-    together = [Footage.from_clips([*walkers[:2], *strange[:1]], ViewSettings(CONFIG))]
+    together = [Footage.from_clips([*walkers[:2], *strange[:1]], [ViewSettings(CONFIG)])]
     a, b = fit_space(parts, CONFIG), fit_space(together, CONFIG)
     assert isinstance(a, PCSpace)
     assert isinstance(b, PCSpace)
@@ -133,8 +133,8 @@ def test_the_energy_model_is_trained_on_the_normal_clips_alone(
             for clip in walkers[:2]
         ]
     ).astype(np.float64)
-    np.testing.assert_allclose(detector.model.E_mean, energies.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(detector.model.E_var, energies.var(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(detector.model.energy.E_mean, energies.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(detector.model.energy.E_var, energies.var(axis=0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -145,7 +145,7 @@ def test_confidence_weighs_the_training_windows_unless_it_is_switched_off(
     weights = {}
     for confidence in (True, False):
         config = replace(CONFIG, confidence=confidence)
-        seen = Footage.from_clips(walkers[:1], ViewSettings(config))
+        seen = Footage.from_clips(walkers[:1], [ViewSettings(config)])
         space = fit_space([seen], config)
         windows = Projected.from_footage(seen, space, config)
         assert (windows.kept is not None) == kept
@@ -209,7 +209,7 @@ def test_fitting_a_projection_reports_its_stages(
     reports: dict[str, Progress] = {}
     config = replace(CONFIG, reference=Reference(projection=kind))
     fit_space(
-        [Footage.from_clips(walkers[:1], ViewSettings(config))],
+        [Footage.from_clips(walkers[:1], [ViewSettings(config)])],
         config,
         lambda p: reports.update({p.stage: p}),
     )

@@ -50,12 +50,12 @@ def file(detector: Detector, tmp_path: Path) -> Path:
 
 
 def equal(one: View, other: View) -> bool:
-    a, b = one.model, other.model
+    a, b = one.model.energy, other.model.energy
     arrays: list[tuple[NDArray[Any], NDArray[Any]]] = [(a.E_mean, b.E_mean), (a.E_var, b.E_var)]
-    spaces = space_tensors(a.space), space_tensors(b.space)
+    spaces = space_tensors(one.model.space), space_tensors(other.model.space)
     arrays += [(spaces[0][name], spaces[1][name]) for name in {**spaces[0], **spaces[1]}]
     arrays += [(a.weights[name], b.weights[name]) for name in (*a.weights, *b.weights)]
-    same = one.config == other.config and a.noise == b.noise
+    same = one.config == other.config and one.model.noise == other.model.noise
     return same and all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
 
 
@@ -76,7 +76,7 @@ def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path)
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
     meta: Any = read_with_digest(file)[1]
-    assert meta["format"] == FORMAT == 2
+    assert meta["format"] == FORMAT == 3
     assert meta["views"] == [asdict(detector.config)]
     assert meta["skeleton"]["joints"][1] == "neck"
     assert meta["origin"]["library"] == __version__
@@ -125,7 +125,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 def test_another_format_is_refused(file: Path) -> None:
     tensors, meta, _ = read_with_digest(file)
     write_tensors(tensors, meta | {"format": FORMAT + 1}, file)
-    with pytest.raises(ModelFileError, match="expected format 2, got 3") as error:
+    with pytest.raises(ModelFileError, match="expected format 3, got 4") as error:
         read(file)
     assert "fit it again" in error.value.hint
 
@@ -304,7 +304,7 @@ def test_settings_of_absurd_size_are_refused(
 @pytest.mark.parametrize("number", [1.0, "1", None, FORMAT + 1, 0])
 def test_only_known_formats_are_read(model: Path, tmp_path: Path, number: object) -> None:
     path = rewritten(model, tmp_path / "m", lambda _, meta: meta.update(format=number))
-    with pytest.raises(ModelFileError, match=r"m: expected format 2, got "):
+    with pytest.raises(ModelFileError, match=r"m: expected format 3, got "):
         Detector.load(path)
 
 

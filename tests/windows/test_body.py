@@ -461,7 +461,7 @@ def test_a_fit_cuts_the_windows_that_are_scored(
     config = replace(MOTION, fps=stated, clock=clock)
     if clock and stated:
         clip = replace(clip, fps=stated)
-    footage = Footage.from_clips([clip, clip], ViewSettings(config))
+    footage = Footage.from_clips([clip, clip], [ViewSettings(config)])
     index, counts = cut(clip, [footage.view], of_size(V))
     assert footage.counts.jumps == 2 * counts.jumps
     assert counts.jumps == (by == 300 or 10 not in (own, stated))
@@ -475,7 +475,7 @@ def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
     (track,) = crossing((0.0, 0.0), n=40).tracks
     calm, quick = (replace(moved(track, slice(17, 40), by), fps=20.0) for by in (0.0, 300.0))
     footage = Footage.from_clips(
-        [replace(calm, fps=10.0), quick], ViewSettings(replace(MOTION, clock=True))
+        [replace(calm, fps=10.0), quick], [ViewSettings(replace(MOTION, clock=True))]
     )
     assert footage.counts.jumps == 1
     numbers = footage.index.windows(slice(None)).x[:, :, 0, 0]
@@ -483,14 +483,14 @@ def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
 
 
 def test_what_is_usual_of_a_motion_is_taken_from_no_jump() -> None:
-    tracks = [crossing((speed, 0.5), n=300).tracks[0] for speed in (1.0, 2.0, 3.0, 4.0)]
-    config = Config(K=1, width=16, max_steps=2, ema_warmup=True).per_view(("pose", "motion"), 10)
+    tracks = [crossing((speed, 0.5), n=60).tracks[0] for speed in np.linspace(1.0, 4.0, 20)]
+    config = [replace(one, K=1) for one in Config.usual(10.0)]
     fastest = []
     for by in (0.0, 300.0):
-        clips = [moved(track, slice(150, 300), by) for track in tracks]
+        clips = [moved(track, slice(30, 60), by) for track in tracks]
         models = [view.model for view in Detector.fit(clips, config).views]
         fastest.append([one.usual[0, -1] for one in models if one.usual is not None])
-    assert len(fastest[0]) == 2
+    assert len(fastest[0]) == 1
     np.testing.assert_allclose(fastest[1], fastest[0], rtol=0.05)
 
 

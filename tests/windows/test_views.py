@@ -140,16 +140,18 @@ def test_windows_and_settings_must_agree_on_views() -> None:
 
 
 def test_views_last_a_second_and_a_third_of_one() -> None:
-    views = Config(width=512).per_view(("pose", "motion", "place"), 24.0)
+    views = Config.usual(24.0, ("pose", "motion", "place"))
     assert [(view.view, view.T) for view in views] == [
-        ("pose", 24), ("pose", 8), ("motion", 24), ("motion", 8), ("place", 8),
+        ("pose", 24), ("pose", 8), ("motion", 24), ("place", 8),
     ]  # fmt: skip
-    assert [view.shortest for view in views] == [8, 2, 8, 4, 8]
-    at_50, at_10 = (Config().per_view(("pose",), fps) for fps in (50.0, 10.0))
+    assert [view.shortest for view in views] == [8, 2, 8, 8]
+    assert {view.scored_by for view in views} == {"usual"}
+    assert [view.view for view in Config.usual(24.0)] == ["pose", "pose", "motion"]
+    at_50, at_10 = (Config.usual(fps, ("pose",)) for fps in (50.0, 10.0))
     assert [view.T for view in at_50] == [50, 17]
     assert [view.T for view in at_10] == [24, 8], "fewer poses are too noisy"
     with pytest.raises(ConfigError, match="expected pose, optionally with motion or place"):
-        Config().per_view(("motion",), 24.0)
+        Config.usual(24.0, ("motion",))
 
 
 def test_smoothing_takes_jitter_from_shapes_and_leaves_places() -> None:
@@ -225,10 +227,12 @@ def test_motion_is_told_in_what_is_usual_at_the_place() -> None:
 def test_a_fit_measures_the_pace_of_its_footage() -> None:
     rng = np.random.default_rng(0)
     clips = [crossing((float(rng.normal(0, 6)), float(rng.normal(0, 2)))) for _ in range(40)]
-    footage = Footage.from_clips(clips, ViewSettings(MOTION))
+    footage = Footage.from_clips(clips, [ViewSettings(MOTION)])
     pace = footage.view.pace
     assert pace is not None
     across, down = pace.at(np.array([130.0]), np.array([np.log(15.0)]))[0]
     assert 2 < across / down < 5
-    assert Footage.from_clips(clips, footage.view).view.pace is pace
-    assert Footage.from_clips(clips, ViewSettings(replace(MOTION, view="place"))).view.pace is None
+    assert Footage.from_clips(clips, [footage.view]).view.pace is pace
+    assert (
+        Footage.from_clips(clips, [ViewSettings(replace(MOTION, view="place"))]).view.pace is None
+    )

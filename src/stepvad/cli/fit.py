@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -112,6 +113,10 @@ def fit(
 
         stepvad fit ShanghaiTech/pose/train -o st.safetensors --preset paper
 
+    By the nearest usual motion, in seconds and without torch, as sites do:
+
+        stepvad fit poses/ -o model.safetensors --method usual --views pose,motion
+
     Settings without an option of their own stand in a file, as `learning_rate = 5e-4`:
 
         stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --settings ub.toml
@@ -144,15 +149,14 @@ def fit(
     started = time.monotonic()
     compute = Compute(device=training.device)
     fitted: Fitted
-    # a distance keeps training windows; all other methods train a network
-    if baselines.is_distance(method):
+    # distances keep training windows or averages of them; all other methods train a network
+    if baselines.is_distance(method) or method == "usual":
+        kinds = cast("list[ViewKind]", re.split(r" *, *", model.views or "pose,motion"))
         with terminal.progress_bars() as report:
             fitted = baselines.fit(
-                method, source.clips(report), config, k=model.neighbours, report=report
+                method, source.clips(report), config, k=model.neighbours, views=kinds, report=report
             )
         fitted.save(output)
-    elif method == "usual":
-        fitted = _fit_usual(source.clips, output, config, model.views or "pose,motion")
     else:
         own = baselines.variant(method, config)
         fitted = _train(source.clips, output, own, training, compute)
@@ -227,21 +231,6 @@ def _train(
     # the checkpoint goes when the model is on disk
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
-    return detector
-
-
-def _fit_usual(
-    clips: Callable[[Report], Iterator[stepvad.Clip]], output: Path, config: Config, views: str
-) -> stepvad.Detector:
-    """Learn usual motion, in views whose lengths follow from the frame rate."""
-    kinds = cast("list[ViewKind]", [kind.strip() for kind in views.split(",")])
-    with terminal.progress_bars() as report:
-        every = [*clips(report)]
-        if not every:
-            raise StepvadError("expected clips to fit on, got none", hint="name pose files")
-        own = Config.usual(every[0].rate(), kinds, clock=config.clock, seed=config.seed)
-        detector = stepvad.Detector.fit(every, own, report=report)
-    detector.save(output)
     return detector
 
 

@@ -214,7 +214,7 @@ def walkers(
     echo(directory)
 
 
-METHODS = "step,usual,raw-modulated,raw,vanilla,knn,mahalanobis"
+METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 COLUMNS = ("method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER")
 PaperDataset = Literal["ubnormal", "shanghaitech", "msad"]
 FIGURES = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
@@ -260,7 +260,7 @@ def compare(
 
     Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw-modulated,
     raw-modulated-unweighted, raw, raw-unweighted, knn, knn-5, knn-unweighted, knn-unwhitened,
-    mahalanobis, usual, usual-place (the nearest usual motion).
+    mahalanobis, usual, usual-place (the nearest usual motion; clips need a frame rate).
     raw-modulated is STEP without PCA, raw is MULDE with confidence weights.
 
     Trivial scores are always listed for comparison: the number of people, the negative confidence,

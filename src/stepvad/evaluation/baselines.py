@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config, DistanceMethod, Method, Network, Projection
+from stepvad.config import Config, DistanceMethod, Method, Network, Projection, ViewKind
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, Report, silent
 from stepvad.model import modelfile
@@ -48,11 +48,21 @@ def fit(
     config: Config = Config(),
     *,
     k: int = 1,
+    views: Sequence[ViewKind] = ("pose", "motion"),
     report: Report = silent,
 ) -> Fitted:
-    """Fit a method by name on normal clips; `k` is the number of neighbours for `knn`."""
+    """Fit a method by name on normal clips; `k` is for `knn`, `views` are those of `usual`.
+
+    The lengths of views follow from the rate of the first clip: its own, or else `config.fps`.
+    """
     if is_distance(method):
         return DistanceDetector.fit(method, clips, config, k=k, report=report)
+    if method == "usual":
+        known = [clip if clip.fps else clip.with_rate(config.fps) for clip in clips]
+        if not known:
+            raise DataError("expected clips to fit on, got none", hint="check the path")
+        own = Config.usual(known[0].rate(), views, clock=config.clock, seed=config.seed)
+        return Detector.fit(known, own, report=report)
     return Detector.fit(clips, variant(method, config), report=report)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import stepvad
 from stepvad.config import Checkpoint, Compute, Config, Method, Precision, ViewKind
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError, DataError, Report, silent
+from stepvad.errors import ConfigError, Report, silent
 from stepvad.evaluation import baselines
 from stepvad.evaluation.baselines import Fitted, is_distance
 from stepvad.evaluation.datasets import Dataset, clip_digest, open_dataset
@@ -71,10 +71,7 @@ class Experiment:
     best_on_validation: bool = False
     """True to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
     views: tuple[ViewKind, ...] = ("pose", "motion")
-    """Views of `usual`.
-
-    Their lengths follow from `config.fps`, or else from the rate of the first training clip.
-    """
+    """Views of `usual`."""
 
     def __post_init__(self) -> None:
         """Reject invalid settings."""
@@ -118,16 +115,10 @@ class Experiment:
         `checkpoint` stores the state of a training, which resumes from it if the file exists.
         """
         clips: Iterable[Clip] = self.train_clips(dataset)
-        if baselines.is_distance(self.method):
-            return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
-        if self.method == "usual":
-            # clips that state no rate have that of the settings
-            own = self.config
-            known = [one if one.fps else one.with_rate(own.fps) for one in clips]
-            if not known:
-                raise DataError("expected clips to fit on, got none", hint="check the data set")
-            views = Config.usual(known[0].rate(), self.views, clock=own.clock, seed=own.seed)
-            return Detector.fit(known, views, report=report)
+        if baselines.is_distance(self.method) or self.method == "usual":
+            return baselines.fit(
+                self.method, clips, self.config, k=self.k, views=self.views, report=report
+            )
         config = baselines.variant(self.method, self.config)
         # a training that was interrupted goes on from its file
         kept = None if checkpoint is None else Checkpoint(checkpoint, resume=checkpoint.exists())
