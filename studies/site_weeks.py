@@ -1,11 +1,12 @@
-"""Two weeks of a site that learns, in compressed time: false alerts, found events, promises.
+"""Two weeks of a site that learns, in compressed time: alerts of its budget, events found.
 
     python -m studies site-weeks --seed 0
 
-Needs the mocap archive (see the study `make-mocap`). Three sites see the same footage:
-one that stays with its first model, one that learns, and one that learns and whose operator judges
-every alert in the evening by the truth. A day is half an hour of people at each of two cameras, and
-the site is asked for at most one false alert a day of a camera, which is two an hour of footage.
+Needs the mocap archive (see the study `make-mocap`). Two sites see the same footage: the alerts of
+one are never judged, those of the other every evening, by the truth. A day is some minutes of
+people at each of two cameras, which are watched all day, and the budget is one alert a day of a
+camera. The learning, the ledgers, the limits, the marks and the event rules are the product's own,
+fed with files and a simulated clock.
 """
 
 from __future__ import annotations
@@ -25,20 +26,26 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.detector import Detector
+from stepvad.errors import DataError
 from stepvad.events.record import Record, event_id
 from stepvad.events.rules import Event, find_events
-from stepvad.events.threshold import upper_bound
 from stepvad.formats import tracks, write_clip
 from stepvad.poses import Clip
 from stepvad.site.learning import rounds
-from stepvad.site.learning.learner import Situation, due_round
+from stepvad.site.learning.learner import Situation, is_due
+from stepvad.site.learning.ledgers import (
+    JudgedEvents,
+    RecordingScorer,
+    by_clock,
+    since,
+    with_limits,
+)
 from stepvad.site.learning.rounds import RecordingIndex
 from stepvad.site.learning.versions import Versions
 from stepvad.site.marks import MarkFollower
 from stepvad.site.models import Models
-from stepvad.site.recorder import RECORDINGS
-from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.recorder import RECORDINGS, Recording
+from stepvad.site.settings.sections import CameraSettings, LearningMethod, SiteSettings
 from stepvad.site.store.events import FILE_NAME, Store
 from studies.figures import markdown
 from studies.mocap import motions, takes
@@ -51,11 +58,10 @@ from studies.simulated.footage import rolled
 Operator = Literal["never judges", "judges every evening"]
 
 CAMERAS = ("yard", "hall")
-RATE = 15.0
 CLIP_S = 60.0
 MONDAY = 1_789_948_800.0
 """Midnight of a Monday, UTC; the process runs with TZ=UTC."""
-DAY_S = 86400.0
+DAY_S, HOUR_S = 86400.0, 3600.0
 DRIFT_DAY = 7
 """From the second week on the yard's camera is turned by 15 degrees."""
 NEAR_S = 3.0
@@ -78,13 +84,24 @@ class Minute:
 class Day:
     """What happened on one day, at both cameras."""
 
-    hours: float = 0.0
     false: int = 0
     true: int = 0
     found: int = 0
     fits: int = 0
-    threshold: float = float("nan")
-    promise: str = ""
+    limits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A true event: whether it was found, and how high it peaked beside the limit."""
+
+    day: int
+    camera: str
+    kind: str
+    seconds: float
+    found: bool
+    highest: float
+    limit: float
 
 
 def minutes_of(seed: int, days: int, per_day: int, n_events: int) -> Iterator[Minute]:
@@ -146,77 +163,94 @@ def _events(
     return {at: kinds[k % len(kinds)] for k, at in enumerate(picked)}
 
 
-@dataclass(slots=True, eq=False)
 class SimulatedSite:
     """A site that learns as `stepvad watch` does, fed minute by minute."""
 
-    data: Path
-    operator: Operator
-    alerts_per_day: float
-    learns: bool = True
-    """If not, it stays with its first model and threshold."""
-    days: list[Day] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        cameras = [CameraSettings(name=name, url="demo:", rate=RATE) for name in CAMERAS]
-        plain = SiteSettings(name="weeks", data=self.data, cameras=cameras)
-        promised = plain.learning.model_copy(update={"alerts_per_day": self.alerts_per_day})
-        learning = plain.model_copy(update={"learning": promised})
-        self.settings = learning
-        self.store = Store(self.data / FILE_NAME)
-        self.index = RecordingIndex(self.data / RECORDINGS)
-        self.versions = Versions(self.data)
+    def __init__(
+        self, data: Path, operator: Operator, rates: Sequence[float], method: LearningMethod
+    ) -> None:
+        self._operator: Operator = operator
+        cameras = [
+            CameraSettings(name=name, url="demo:", rate=rate)
+            for name, rate in zip(CAMERAS, rates, strict=True)
+        ]
+        plain = SiteSettings(name="weeks", data=data, cameras=cameras)
+        learning = plain.learning.model_copy(update={"method": method})
+        self.settings = plain.model_copy(update={"learning": learning})
+        self.data, self.now = data, MONDAY
+        clock = {"clock": lambda: self.now, "monotonic": lambda: self.now}
+        self.store = Store(data / FILE_NAME, **clock)
+        self.index = RecordingIndex(data / RECORDINGS)
+        self.versions = Versions(data)
+        self.days: list[Day] = []
+        self.outcomes: list[Outcome] = []
         self._judge: list[tuple[str, bool]] = []
+        self._watched = MONDAY
         self._load()
-
-    settings: SiteSettings = field(init=False)
-    store: Store = field(init=False)
-    index: RecordingIndex = field(init=False)
-    versions: Versions = field(init=False)
-    models: Models = field(init=False)
-    follower: MarkFollower = field(init=False)
-    _judge: list[tuple[str, bool]] = field(init=False)
-    _detector: Detector | None = field(init=False, default=None)
 
     def _load(self) -> None:
         """Load the current model, as after a restart of the site."""
         self.models = Models()
         self.follower = MarkFollower(self.settings, self.store, self.models, deque())
         if self.versions.current is not None:
-            self._detector = self.models.load(self.versions.model).detector
+            self.models.load(self.versions.model)
             self.follower.follow()
 
     def watch(self, minute: Minute) -> None:
         """Score a minute, note its alerts, record its poses, and learn if that is due."""
         while len(self.days) <= minute.day:
+            self.now = MONDAY + len(self.days) * DAY_S + 3 * HOUR_S
             self._evening()
-            self._learn(MONDAY + len(self.days) * DAY_S + 3 * 3600)
+            self._learn()
             self.days.append(Day())
-        today = self.days[-1]
-        if self._detector is not None:
-            self._score(self._detector, minute, today)
-        self._record(minute)
-        self._learn(minute.begin + CLIP_S)
+        self.now = minute.begin + CLIP_S
+        self._note_watched()
+        if self.versions.current is not None:
+            self._score(minute)
+        recording = self._record(minute)
+        if self.versions.current is not None:
+            self._count(recording)
+        self._learn()
 
-    def _score(self, detector: Detector, minute: Minute, today: Day) -> None:
+    def _note_watched(self) -> None:
+        """Both cameras are watched all day."""
+        hours = np.arange(self._watched // HOUR_S, self.now // HOUR_S + 1)
+        begin = np.maximum(hours * HOUR_S, self._watched)
+        seconds = np.minimum((hours + 1) * HOUR_S, self.now) - begin
+        rows = zip(hours.astype(int).tolist(), seconds.tolist(), strict=True)
+        self.store.add_watched({(name, hour): s for hour, s in rows for name in CAMERAS})
+        self._watched = self.now
+
+    def _score(self, minute: Minute) -> None:
+        today = self.days[-1]
         model = self.models.load(self.versions.model)
-        rules = model.rules(minute.camera, None)
-        today.hours += minute.clip.n_frames / RATE / 3600
-        today.threshold = rules.threshold
-        learned = self.versions.current
-        today.promise = learned.words if learned is not None else ""
-        found = find_events(minute.clip, detector.score(minute.clip), rules)
+        camera = self.settings.camera(minute.camera)
+        scores = model.detector.score(minute.clip)
+        limit, found = np.nan, list[Event]()
+        if not model.no_limit(camera):
+            rules = model.rules_of(camera)
+            limit = today.limits[minute.camera] = rules.threshold
+            found = find_events(minute.clip, scores, rules)
         hits = [is_near(event, minute.truth) for event in found]
         today.false += len(hits) - sum(hits)
         if minute.truth is not None:
             today.true += 1
             today.found += any(hits)
+            first, last = minute.truth
+            at = scores.windows.frame / minute.clip.rate()
+            near = scores.A[(at >= first - 1.0) & (at <= last + 1.0)]
+            highest = float(near.max()) if len(near) else np.nan
+            self.outcomes.append(
+                Outcome(
+                    minute.day, minute.camera, minute.kind, last - first, any(hits), highest, limit
+                )
+            )
         for event, hit in zip(found, hits, strict=True):
-            self._keep(event, minute, model.sha256, rules.threshold, hit)
+            self._keep(event, minute, model.sha256, limit, hit)
 
     def _keep(self, event: Event, at: Minute, sha256: str, threshold: float, hit: bool) -> None:
         """Store an alert with its poses; the operator judges it in the evening."""
-        first = round(event.first_s * RATE)
+        first = round(event.first_s * at.clip.rate())
         record = Record(
             id=event_id(at.camera, int(at.begin), event.tracks[0], first),
             camera=at.camera,
@@ -239,58 +273,72 @@ class SimulatedSite:
 
     def _evening(self) -> None:
         """The operator judges the alerts of the day."""
-        if self.operator == "judges every evening":
+        if self._operator == "judges every evening" and self._judge:
             for id, hit in self._judge:
-                self.store.mark(id, "right" if hit else "normal", time.time(), "rule")
-            if self._judge:
-                self.follower.follow()
+                self.store.mark(id, "right" if hit else "normal", self.now, "rule")
+            self.follower.follow()
         self._judge = []
 
-    def _record(self, minute: Minute) -> None:
+    def _record(self, minute: Minute) -> Recording:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(minute.begin))
         directory = self.data / RECORDINGS / minute.camera
         directory.mkdir(parents=True, exist_ok=True)
-        name = f"{minute.camera}-{stamp}-000"
-        write_clip(replace(minute.clip, name=name), directory / f"{name}.parquet")
+        path = directory / f"{minute.camera}-{stamp}-000.parquet"
+        write_clip(replace(minute.clip, name=path.stem), path)
+        return Recording(path, minute.camera, minute.begin)
 
-    def _learn(self, now: float) -> None:
-        """Run the rounds that are due."""
-        if not self.learns and self.versions.current is not None:
+    def _count(self, recording: Recording) -> None:
+        """Add a recording to the ledger of its camera, as a running site does."""
+        model = self.models.load(self.versions.model)
+        if model.learned is None or model.calibration is None:
             return
-        self._forget(now)
-        self.index.update(10**6)
-        current = self.versions.current
+        judged = JudgedEvents.from_store(self.store, since(self.now))
+        scorer = RecordingScorer(model.detector, model.learned, judged, self.settings)
+        own = {recording.camera: [scorer.score(recording)]}
+        watched = self.store.watched(since(self.now))
+        ledgers = {
+            camera: by_clock([*known, *own.get(camera, ())], watched.get(camera, {}), self.now)
+            for camera, known in model.calibration.ledgers.items()
+        }
+        after = with_limits(model.calibration, ledgers, self.settings.learning)
+        self.models.calibrated(model.path, after)
+
+    def _learn(self) -> None:
+        """Fit a model if that is due."""
+        self._forget()
+        self.index.update(CAMERAS, 10**6)
+        current, amounts = self.versions.current, self.index.by_camera()
         situation = Situation(
-            now=now,
-            amount=self.index.amount(),
-            files=len(self.index),
-            new=self.index.amount(current.until if current else 0.0),
-            unmeasured=self.index.amount(current.measured_until if current else 0.0),
-            marks=len(self.store.marked()),
+            now=self.now,
+            amounts=amounts,
+            new=self.index.total(current.until if current else 0.0),
+            since=MONDAY,
             current=current,
         )
-        match due_round(situation, self.settings.learning.hours):
-            case "fit":
-                rounds.fit(self.settings, now=now)
-                self._load()
-                if self.days:
-                    self.days[-1].fits += 1
-            case "calibrate":
-                rounds.calibrate(self.settings)
-                self.follower.reload(self.versions.model)
+        if not is_due(situation, self.settings.learning.hours):
+            return
+        try:
+            rounds.fit(self.settings, now=self.now)
+        except DataError as error:  # a site says so, and tries again
+            print(f"day {len(self.days)}: {error.problem}", flush=True)
+            return
+        self._load()
+        if self.days:
+            self.days[-1].fits += 1
 
-    def _forget(self, now: float) -> None:
+    def _forget(self) -> None:
         """Delete poses that are older than the site keeps them."""
-        oldest = now - self.settings.retention.poses_days * DAY_S
+        oldest = self.now - self.settings.retention.poses_days * DAY_S
         for path in (self.data / RECORDINGS).glob("*/*.parquet"):
-            seconds = path.stem.rsplit("-", 2)[1]
-            if time.mktime(time.strptime(seconds, "%Y%m%dT%H%M%S")) < oldest:
+            one = Recording.from_path(path)
+            if one is not None and one.begin < oldest:
                 path.unlink()
 
 
 def around(clip: Clip, event: Event) -> Clip:
     """The poses of an event's people, from four seconds before it on."""
-    first, last = round((event.first_s - 4) * RATE), round(event.last_s * RATE) + 1
+    rate = clip.rate()
+    first, last = round((event.first_s - 4) * rate), round(event.last_s * rate) + 1
     tracks = (track.between(first, last) for track in clip.tracks if track.id in event.tracks)
     return replace(clip, tracks=tuple(track for track in tracks if len(track)))
 
@@ -302,90 +350,64 @@ def is_near(event: Event, truth: tuple[float, float] | None) -> bool:
     return event.first_s <= truth[1] + NEAR_S and event.last_s >= truth[0] - NEAR_S
 
 
-def joined(days: Sequence[Day]) -> Day:
-    """The sum of several days."""
-    last = days[-1]
-    return Day(
-        hours=sum(day.hours for day in days),
-        false=sum(day.false for day in days),
-        true=sum(day.true for day in days),
-        found=sum(day.found for day in days),
-        fits=sum(day.fits for day in days),
-        threshold=last.threshold,
-        promise=last.promise,
-    )
-
-
-SITES: dict[str, tuple[Operator, bool]] = {
-    "first model only": ("never judges", False),
-    "learns": ("never judges", True),
-    "learns, alerts judged": ("judges every evening", True),
+SITES: dict[str, Operator] = {
+    "learns": "never judges",
+    "learns, alerts judged": "judges every evening",
 }
+COLUMNS = ("site", "day 1", "days 2 to 7", "days 8 to 14", "all days", "alerts", "found")
+FOOTAGE: list[Minute] = []
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--days", type=int, default=14)
-    parser.add_argument("--minutes", type=int, default=30, help="of people, a day and camera")
+    parser.add_argument("--minutes", type=int, default=10, help="of people, a day and camera")
     parser.add_argument("--events", type=int, default=20)
     parser.add_argument("--site", choices=[*SITES], action="append", help="only these")
+    parser.add_argument("--method", choices=("usual", "step"), default="usual")
     parser.add_argument("--workers", type=int, default=2, help="sites simulated at a time")
-    parser.add_argument("--width", type=int, default=256, help="of the network")
     given = parser.parse_args(arguments)
-    plain = rounds.config_for
-    rounds.config_for = lambda settings, poses: replace(plain(settings, poses), width=given.width)
     os.environ["TZ"] = "UTC"
     time.tzset()
     footage = [*minutes_of(given.seed, given.days, given.minutes, given.events)]
-    hours = sum(one.clip.n_frames / one.clip.rate() for one in footage) / 3600
+    hours = sum(one.clip.n_frames / one.clip.rate() for one in footage) / HOUR_S
     n_true = sum(one.truth is not None for one in footage)
-    print(f"{hours:.1f} camera-hours, true events: {n_true}, seed {given.seed}", flush=True)
-    promised = 60 / given.minutes
+    print(f"{hours:.1f} hours of people, true events: {n_true}, seed {given.seed}", flush=True)
     names = [*(given.site or SITES)]
-    global FOOTAGE
-    FOOTAGE = footage  # forked processes share it
+    FOOTAGE[:] = footage  # forked processes share it
+    rows = []
     with ProcessPoolExecutor(given.workers, mp_context=get_context("fork")) as pool:
-        for name, days in zip(
-            names, pool.map(partial(live, promised=promised), names), strict=True
-        ):
-            spans = {"day 1": days[:1], "days 2 to 7": days[1:7]}
-            spans["days 8 to 14 (yard turned)"] = days[7:]
-            rows = [row(words, some, given.minutes) for words, some in spans.items() if some]
-            print(f"\n{name}; promised: at most 1 false alert a day of a camera\n")
-            print(markdown(COLUMNS, rows, words=(0,)))
-            for number, day in enumerate(days, 1):
-                print(number, day, flush=True)
+        lives = pool.map(partial(live, method=given.method), names)
+        for name, (days, outcomes) in zip(names, lives, strict=True):
+            rows.append(row(name, days))
+            for day in days:
+                print(name, day, flush=True)
+            for one in outcomes:
+                print(name, one, flush=True)
+    print("\nfalse alerts a day of a camera; the budget is 1\n")
+    print(markdown(COLUMNS, rows, words=(0,)))
 
 
-FOOTAGE: list[Minute] = []
-
-
-def live(name: str, promised: float) -> list[Day]:
+def live(name: str, method: LearningMethod) -> tuple[list[Day], list[Outcome]]:
     """Two weeks of one site."""
-    operator, learns = SITES[name]
+    rates = [next(one.clip.rate() for one in FOOTAGE if one.camera == name) for name in CAMERAS]
     with tempfile.TemporaryDirectory(prefix="weeks-") as data:
-        site = SimulatedSite(Path(data), operator, 24 * promised, learns)
+        site = SimulatedSite(Path(data), SITES[name], rates, method)
         for minute in FOOTAGE:
             site.watch(minute)
         site.store.close()
-    return site.days
+    return site.days, site.outcomes
 
 
-COLUMNS = ("time", "false alerts a day of a camera", "95 % above", "found", "fits", "threshold")
-
-
-def row(words: str, days: list[Day], minutes: int) -> tuple[str, ...]:
+def row(name: str, days: Sequence[Day]) -> tuple[str, ...]:
     """One row of the table."""
-    sum_ = joined(days)
-    a_day = minutes / 60
-    rate = sum_.false / sum_.hours * a_day if sum_.hours else float("nan")
-    most = upper_bound(sum_.false) / sum_.hours * a_day if sum_.hours else float("nan")
-    return (
-        words,
-        f"{rate:.2f}",
-        f"{most:.2f}",
-        f"{sum_.found} of {sum_.true}",
-        f"{sum_.fits}",
-        f"{sum_.threshold:.2f} ({sum_.promise.partition(':')[0].partition(',')[0]})",
-    )
+
+    def false(some: Sequence[Day]) -> str:
+        n = sum(day.false for day in some)
+        return f"{n / len(some) / len(CAMERAS):.2f}" if some else "-"
+
+    found, true = sum(day.found for day in days), sum(day.true for day in days)
+    spans = days[:1], days[1:DRIFT_DAY], days[DRIFT_DAY:], days
+    alerts = (sum(day.false for day in days) + found) / len(days) / len(CAMERAS)
+    return name, *map(false, spans), f"{alerts:.2f}", f"{found} of {true}"
