@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.body import Repairs, prepare
 from stepvad.windows.live import WindowAssembler
 from stepvad.windows.views import CompletedWindows, Windows
+
+Excuse = Callable[[WindowScores, CompletedWindows], WindowScores]
+"""Lowers the scores of some windows in pixels."""
 
 
 class Stream:
@@ -32,10 +35,16 @@ class Stream:
     """
 
     def __init__(
-        self, detector: Detector, *, skeleton: Skeleton = COCO17, fps: float | None = None
+        self,
+        detector: Detector,
+        *,
+        skeleton: Skeleton = COCO17,
+        fps: float | None = None,
+        excuse: Excuse | None = None,
     ) -> None:
+        """`excuse` lowers the scores of motion that people marked as normal."""
         self.detector = detector
-        self.skeleton = skeleton
+        self.skeleton, self.excuse = skeleton, excuse
         self.counts = Repairs()
         self.flat_windows = 0
         self.duplicate_poses = 0
@@ -57,7 +66,7 @@ class Stream:
         Windows of missed frames have a smaller `frame`. If two poses share a track id, the first
         is used.
         """
-        return self.detector.score_windows(self.push(frame, poses))
+        return update_all([(self, frame, poses)])[0]
 
     def push(self, frame: int, poses: Iterable[Pose]) -> Windows:
         """Return the windows that this frame completes, unscored."""
@@ -148,13 +157,14 @@ def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
     # scores go back to the streams in the order of the updates
     results: list[WindowScores | Exception] = []
     for (stream, _, _), one in zip(updates, found, strict=True):
-        result = one if isinstance(one, Exception) else next(scored)
-        if isinstance(result, Exception):
+        if isinstance(one, Exception):
+            results.append(one)
+        elif isinstance(result := next(scored), Exception):
             results.append(result)
         else:
             scores, n_flat = result
             stream.flat_windows += n_flat
-            results.append(scores)
+            results.append(stream.excuse(scores, one) if stream.excuse else scores)
     return results
 
 

@@ -20,6 +20,7 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, os_reason, silent
 from stepvad.events import drift
 from stepvad.events.drift import BlockStats
+from stepvad.events.exceptions import Excuse, MotionException
 from stepvad.events.ledger import LedgerEntry, TimeSpan
 from stepvad.events.rules import Rules
 from stepvad.events.threshold import Threshold, limit_of
@@ -48,6 +49,8 @@ class Calibration:
     """Thresholds of cameras by their own footage."""
     ledgers: Mapping[str, tuple[LedgerEntry, ...]] = field(default_factory=dict)
     """Footage of each camera with the peaks of its events."""
+    exceptions: tuple[MotionException, ...] = ()
+    """Motion that people marked as normal."""
     block_stats: Mapping[str, BlockStats] = field(default_factory=dict)
     """Statistics of each camera's footage, to detect drift."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -84,6 +87,10 @@ class Calibration:
     def rules_of(self, camera: str) -> Rules:
         """Rules for events of a camera, with its own threshold or else the one for all."""
         return replace(self.rules, threshold=self.cameras.get(camera, self.threshold).value)
+
+    def excuse(self, detector: Detector, camera: str | None, calm: float = 0.0) -> Excuse:
+        """What lowers the scores of a camera's windows above the `calm` level."""
+        return Excuse(detector, [one for one in self.exceptions if one.camera == camera], calm)
 
     def rate_note(self, config: Config, fps: float, camera: str | None = None) -> str | None:
         """The reason why its thresholds do not hold at this frame rate; None if they do.
@@ -137,6 +144,7 @@ class ScoredFootage:
     """The ledger of each camera from its scored clips, and their block statistics."""
 
     rules: Rules = RULES
+    exceptions: Sequence[MotionException] = ()
     ledgers: dict[str, list[LedgerEntry]] = field(default_factory=dict)
     block_stats: dict[str, list[BlockStats]] = field(default_factory=dict)
     rates: dict[str, set[float]] = field(default_factory=dict)
@@ -160,8 +168,12 @@ class ScoredFootage:
         """
         for clip in (clip.with_rate(fps) for clip in clips):
             scores, stats = drift.score_with_stats(detector, clip, clip.rate(), report=report)
+            # a mark does not excuse its own file: footage counts as what comes next will
+            end = begin + clip.n_frames / clip.rate()
+            of_camera = (one for one in self.exceptions if one.camera == camera)
+            others = [one for one in of_camera if not begin <= one.at <= end]
             entry = LedgerEntry.from_windows(
-                scores.windows,
+                Excuse(detector, others).in_clip(clip, scores.windows),
                 clip.rate(),
                 self.rules,
                 watched_s=watched_s(clip),
@@ -194,22 +206,13 @@ class ScoredFootage:
         )
         stats = {camera: BlockStats.join(parts) for camera, parts in self.block_stats.items()}
         rates = {camera: tuple(sorted(some)) for camera, some in self.rates.items()}
-        return replace(made, block_stats=stats, rates=rates)
-
-
-MAX_HOURS = 10_000
-"""Longest clip, more than a year."""
+        exceptions = tuple(self.exceptions)
+        return replace(made, block_stats=stats, rates=rates, exceptions=exceptions)
 
 
 def watched_s(clip: Clip) -> float:
     """Seconds of a clip in which people could have been seen."""
-    seconds = (clip.n_frames - clip.first_frame) / clip.rate()
-    if seconds > MAX_HOURS * 3600:
-        raise DataError(
-            f"expected clips of up to {MAX_HOURS:,} hours, got {seconds / 3600:.3g}",
-            hint="check the frames per second, or split the recording",
-        )
-    return seconds
+    return (clip.n_frames - clip.first_frame) / clip.rate()
 
 
 def find_calibration(model: Path, sha256: str | None = None) -> Calibration | None:
@@ -287,6 +290,7 @@ class CalibrationFile:
     threshold: Threshold
     cameras: dict[str, Threshold]
     ledgers: dict[str, tuple[LedgerEntry, ...]]
+    exceptions: tuple[MotionException, ...] = ()
     block_stats: dict[str, tuple[tuple[Number, ...], ...]]
     statistics: tuple[str, ...]
     """Names of the columns of `block_stats`."""
@@ -307,6 +311,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
             )
             for camera, entries in calibration.ledgers.items()
         },
+        exceptions=calibration.exceptions,
         block_stats={
             camera: tuple(map(_six_digits, stats.values.tolist()))
             for camera, stats in calibration.block_stats.items()
@@ -349,6 +354,7 @@ def _calibration(found: CalibrationFile) -> Calibration:
         threshold=found.threshold,
         cameras=found.cameras,
         ledgers=found.ledgers,
+        exceptions=found.exceptions,
         block_stats={
             camera: BlockStats(
                 found.statistics, np.array(rows, np.float64).reshape(len(rows), n_names)

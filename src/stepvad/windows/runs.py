@@ -162,11 +162,14 @@ class WindowIndex:
 
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
+        return Windows.completed(self.completed(rows), self.views)
+
+    def completed(self, rows: NDArray[np.int64] | slice) -> CompletedWindows:
+        """The windows at these rows, in pixels."""
         n_poses = self.sampling.n_poses(self.available[rows])
         seen = self.sampling.sample_seen(self.seen[self._covered(rows)])
         whose = self.track_id[rows], self.frame[rows]
-        found = CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
-        return Windows.completed(found, self.views)
+        return CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
 
     def lacking(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
         """Number of frames that the windows at these rows lack, because their tracks are young."""
