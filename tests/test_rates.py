@@ -100,7 +100,7 @@ def test_calibration_takes_the_rate_that_it_is_told(
     told, known = ScoredFootage(), ScoredFootage()
     told.score(slow_model, "gate", unknown, fps=25.0)
     known.score(slow_model, "gate", walkers)
-    assert told == known
+    assert (told.ledgers, told.rates) == (known.ledgers, known.rates)
 
 
 def test_commands_convert_and_say_so(

@@ -163,5 +163,5 @@ def test_strangeness_is_said_in_days() -> None:
     assert days_since_as_strange(ledger, 4.0, now) == pytest.approx(0.5)
     assert days_since_as_strange(ledger, 5.0, now) == pytest.approx(9.5), "its own peak"
     assert days_since_as_strange(ledger, 10.0, now) == pytest.approx(11.5), "since the beginning"
-    assert days_since_as_strange(ledger, 5.0, 3.5 * DAY_S) == pytest.approx(0.5)
+    assert days_since_as_strange(ledger, 4.0, 3.5 * DAY_S) == pytest.approx(0.5)
     assert days_since_as_strange([], 5.0, now) == 0.0
