@@ -10,9 +10,10 @@ import runpy
 import shutil
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from nats.js import JetStreamContext
+from nats.js.api import ClusterInfo, StreamInfo
 
 import stepvad.fleet
 from stepvad.errors import DataError
@@ -377,6 +380,28 @@ def test_a_silent_device_is_offline_but_not_while_the_broker_is_away(
         site.publish(message(1))
         assert site.wait_for(1) == [(1, False)]
         assert site.status.snapshot().cameras[0].state == "online"
+
+
+@pytest.mark.slow
+def test_no_device_is_silent_while_the_brokers_have_no_majority(
+    fleet: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(poses, "SILENT_S", 1.5)
+    real, leaders = JetStreamContext.stream_info, deque(["", "n1"])
+
+    async def stream_info(*words: Any) -> StreamInfo:
+        return replace(await real(*words), cluster=ClusterInfo(leader=leaders[0]))
+
+    monkeypatch.setattr(JetStreamContext, "stream_info", stream_info)
+    with reading(fleet) as site:
+        site.publish(message(0))
+        assert site.wait_for(1) == [(0, False)]
+        wait_until(lambda: "expected a leader of the stream" in caplog.text)
+        time.sleep(4.0)
+        site.take()
+        assert site.found == []
+        leaders.popleft()
+        assert site.wait_for(1) == ["camera lost"]
 
 
 @pytest.mark.slow

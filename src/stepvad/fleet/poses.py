@@ -24,7 +24,12 @@ from nats.js.api import DeliverPolicy  # noqa: TID253
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.camera import MOST_PEOPLE
 from stepvad.fleet import streams
-from stepvad.fleet.connection import Connection, ConnectionThread, translated
+from stepvad.fleet.connection import (
+    Connection,
+    ConnectionThread,
+    UnavailableError,
+    translated,
+)
 from stepvad.poses import MAX_COORDINATE, Pose
 from stepvad.retries import Backoff
 from stepvad.site.frames import CameraStates, FrameQueues, QueuedFrame
@@ -184,7 +189,10 @@ class PoseReader:
             if self._reader is None:
                 self._reader = streams.Reader(broker, streams.POSES, self._site)
                 await self._open(broker, self._reader)
-            return await self._reader.read()
+            messages = await self._reader.read()
+            if not messages and self._is_quiet():
+                await _check_leader(broker)
+            return messages
         except BaseException:
             reader, self._reader = self._reader, None
             if reader is not None:
@@ -232,6 +240,13 @@ class PoseReader:
                 return
         self._frames.put(frame)
 
+    def _is_quiet(self) -> bool:
+        """True if a camera may soon count as silent."""
+        latest = time.monotonic() - SILENT_S / 3
+        return any(
+            one.is_online is not False and one.heard_at < latest for one in self._cameras.values()
+        )
+
     def _look_for_silence(self) -> None:
         now, why = time.monotonic(), f"its device has sent no poses for {SILENT_S:g} s"
         for camera in self._cameras.values():
@@ -239,6 +254,14 @@ class PoseReader:
                 camera.forget_position()
                 camera.is_online, camera.connection = False, None
                 self._states.report(camera.name, "offline", why)
+
+
+async def _check_leader(broker: Connection) -> None:
+    """Raise if the stream takes no messages: brokers without a majority answer readers still."""
+    with translated():
+        cluster = (await broker.js.stream_info(streams.POSES)).cluster
+    if cluster is not None and not cluster.leader:
+        raise UnavailableError("broker: expected a leader of the stream of poses, got none")
 
 
 class _Camera:
