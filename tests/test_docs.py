@@ -301,9 +301,9 @@ def test_the_page_on_methods_shows_what_its_commands_print(tmp_path: Path) -> No
 def test_the_page_on_model_files_names_everything_in_one() -> None:
     page = set(spans(DOCS / "reference" / "model-file.md"))
     tensors = {re.sub(r"^blocks\.[0-9]+", "blocks.i", name) for name in weight_shapes(Config())}
-    arrays = {"mu", "W_K", "Lambda_K", "E_mean", "E_var", NETWORK}
+    arrays = {"mu", "W_K", "Lambda_K", "E_mean", "E_var", NETWORK, "centroids", "folds"}
     keys = {field.name for kind in (Origin, Repairs) for field in fields(kind)}
-    metadata = {"format", "views"} | {field.name for field in fields(Model)} - {"space", "weights"}
+    metadata = {"format", "views"} | {field.name for field in fields(Model)} - {"space", "learned"}
     metadata |= {field.name for field in fields(Surprise)}
     distances = {"method", "points", "k"}
     assert tensors | arrays | keys | metadata | distances <= page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cache
 from typing import Any
 
@@ -32,6 +32,17 @@ def small_detector(T: int) -> Detector:
     track = Track(0, np.arange(n), walk, rng.uniform(0.2, 1, (n, V)).astype(np.float32))
     config = Config(T=T, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=3, batch_size=64)
     return Detector.fit([Clip("walk", None, n, (track,), of_size(V))], config)
+
+
+@cache
+def usual_detector() -> Detector:
+    """Usual motion of five joints, poses, motion and place, fitted on random walks."""
+    rng = np.random.default_rng(0)
+    walks = (200 + 3 * rng.standard_normal((24, 90, V, 2)).cumsum(axis=1)).astype(np.float32)
+    c = np.ones((90, V), np.float32)
+    people = tuple(Track(id_, np.arange(90), walk, c) for id_, walk in enumerate(walks))
+    config = Config.usual(25.0, ("pose", "motion", "place"))
+    return Detector.fit([Clip("walks", 25.0, 90, people, of_size(V))], config)
 
 
 @st.composite
@@ -105,6 +116,33 @@ def test_a_stream_cuts_the_same_windows_and_gives_the_same_scores(
         assert stream.duplicate_poses == (clip.n_poses if twice else 0)
         assert stream.flat_windows == offline.flat_windows
         assert astuple(stream.counts)[:5] == astuple(offline.counts)[:5]
+
+    check()
+
+
+@pytest.mark.ci
+def test_a_stream_of_several_views_cuts_and_scores_as_the_clip(
+    cut_by_stream: list[Windows],
+) -> None:
+    @settings(max_examples=40)
+    @given(clips())
+    def check(clip: Clip) -> None:
+        clip, detector = replace(clip, fps=25.0), usual_detector()
+        expected = cut(clip, detector.view_settings, detector.skeleton)[0].windows(slice(None))
+        offline = detector.score(clip).windows
+        cut_by_stream.clear()
+        stream = Stream(detector, fps=25.0, skeleton=clip.skeleton)
+        online = [scores for _, scores in feed(stream, clip)]
+        for number, own in enumerate(expected.views):
+            parts = [part.views[number].windows for part in cut_by_stream]
+            order = np.lexsort((joined(parts, "frame"), joined(parts, "track_id")))
+            for field in ("x", "track_id", "frame", "flat"):
+                now, then = joined(parts, field)[order], getattr(own.windows, field)
+                assert now.tobytes() == then[in_order(own.windows)].tobytes(), field
+        order = np.lexsort((joined(online, "frame"), joined(online, "track_id")))
+        A = joined(online, "A")[order]
+        scale = max(1.0, float(np.abs(A).max(initial=0)))
+        np.testing.assert_allclose(A, offline.A[in_order(offline)], atol=1e-5 * scale)
 
     check()
 
