@@ -52,16 +52,22 @@ class Run:
             return None
 
         profiles = {"yard": self.watcher.profile}
-        for _ in range(2):  # words are changes, too
-            while (change := self.changes.first(0)) is not None:
-                if change.is_news:
-                    self.store.change(change.kind, change.record)
-                self.changes.done()
-                if change.poses is not None:
-                    explain_event(self.store, profiles, self.changes, no_rank, change, True)
-        if (batch := self.changes.due_positions()) is not None:
-            self.store.positions.store(batch.positions)
-            batch.is_over = True
+        while True:
+            while (batch := self.changes.due_positions()) is not None:
+                if batch.is_explained:
+                    self.store.positions.store(batch.positions)
+                    batch.is_over = True
+                else:  # words are changes, too
+                    batch.is_explained = True
+                    self.changes.put_positions(batch)
+            change = self.changes.first(0)
+            if change is None:
+                return
+            if change.is_news:
+                self.store.change(change.kind, change.record)
+            self.changes.done()
+            if change.poses is not None:
+                explain_event(self.store, profiles, self.changes, no_rank, change, True)
 
 
 def begin(path: Path, profile: CameraProfile) -> tuple[Run, Position | None]:
@@ -91,8 +97,7 @@ def play(path: Path, profile: CameraProfile, stream: STREAM, kills: set[int], se
             kills = kills - {at}
             run.store.close()
             run, position = begin(path, profile)
-            if position is not None:
-                at, done = position.seq - 1, position.done
+            at, done = (0, -1) if position is None else (position.seq - 1, position.done)
         frame = stream[at]
         run.scorer.score([("yard", replace(frame, is_replayed=frame.slot <= done))])
         at += 1
@@ -169,6 +174,36 @@ def test_killed_anywhere_a_site_makes_the_same_events(
     assert {*found} == {*expected}
     for id, one in expected.items():
         assert found[id] == one
+
+
+@pytest.mark.slow
+def test_killed_before_any_other_position_a_site_makes_the_same_first_event(
+    tmp_path: Path, profile: CameraProfile, stream: STREAM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(tmp_path / "whole.db", profile, stream, set(), 0)
+    expected = events(tmp_path / "whole.db")
+    monkeypatch.setattr(scoring, "POSITIONS_S", 3600.0)
+    run, _ = begin(tmp_path / "killed.db", profile)
+    frames = iter(stream)
+    while not run.store.events(open=True):
+        run.scorer.score([("yard", next(frames))])
+        run.write()
+    run.store.close()
+    run, position = begin(tmp_path / "killed.db", profile)
+    assert position is not None
+    assert len(run.store.events(open=True)) == 1
+    run.store.close()
+    play(tmp_path / "killed.db", profile, stream, {0}, 0)
+    assert events(tmp_path / "killed.db") == expected
+
+
+def test_positions_that_are_due_come_before_the_next_change() -> None:
+    changes, batch = ChangeQueue(), PositionBatch([position("yard")], is_explained=True)
+    changes.put_positions(batch)
+    changes.put(PendingChange("new", record(), 0.0))
+    assert changes.first(0) is None
+    assert changes.due_positions() is batch
+    assert changes.first(0) is not None
 
 
 def test_an_event_goes_on_with_its_position_and_ends_if_that_is_lost(tmp_path: Path) -> None:

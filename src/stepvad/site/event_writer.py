@@ -89,7 +89,8 @@ class EventWriter:
         change = self._changes.first(WAIT_S)
         if change is None:
             # the words of events that have just ended are still to come
-            return self._tasks.is_explaining and time.monotonic() < loop.ends_at - 0.5
+            is_explaining = self._tasks.is_explaining and time.monotonic() < loop.ends_at - 0.5
+            return is_explaining or len(self._changes) > 0
         try:
             if change.is_news:
                 self._store(change.kind, change.record)
@@ -120,18 +121,16 @@ class EventWriter:
         What their changes left to be explained comes before them there, and the words of those
         explanations here.
         """
-        batch = self._changes.due_positions()
-        if batch is None:
-            return
-        if not batch.is_explained:
-            batch.is_explained = True
-            self._tasks.put("position", partial(self._changes.put_positions, batch))
-            return
-        try:
-            self._store_positions(batch.positions)
-        except Exception as error:  # the next ones tell as much
-            self._failures.log("positions of cameras could not be stored", error)
-        batch.is_over = True
+        while (batch := self._changes.due_positions()) is not None:
+            if not batch.is_explained:
+                batch.is_explained = True
+                self._tasks.put("position", partial(self._changes.put_positions, batch))
+                continue
+            try:
+                self._store_positions(batch.positions)
+            except Exception as error:  # the next ones tell as much
+                self._failures.log("positions of cameras could not be stored", error)
+            batch.is_over = True
 
     def _report_failure(self, error: Exception) -> None:
         """Report a failed write and, if the disk is full, free space; never raises."""

@@ -91,7 +91,7 @@ class ChangeQueue:
         self._patience_s, self._clock = patience_s, clock
         self._waiting: deque[PendingChange] = deque()
         self._number = 0
-        self._batch: PositionBatch | None = None
+        self._batches: deque[PositionBatch] = deque()
         self._known: dict[str, Record] = {}
         """The events changed last, as they are to be stored, by id."""
         self._words: dict[str, tuple[str, str | None]] = {}
@@ -139,10 +139,13 @@ class ChangeQueue:
             self.on_overdue()
 
     def first(self, timeout_s: float) -> PendingChange | None:
-        """The oldest change, without removing it; None if there is none before the timeout."""
+        """The oldest change, without removing it; None if there is none before the timeout.
+
+        None as well if positions are due: they are stored before it.
+        """
         with self._news:
-            self._news.wait_for(lambda: self._waiting, timeout_s)
-            return self._waiting[0] if self._waiting else None
+            self._news.wait_for(lambda: self._waiting or self._batches, timeout_s)
+            return self._waiting[0] if self._waiting and not self._has_due() else None
 
     def done(self) -> None:
         """Remove the oldest change, once it is stored."""
@@ -150,18 +153,21 @@ class ChangeQueue:
             self._waiting.popleft()
 
     def put_positions(self, batch: PositionBatch) -> None:
-        """Add positions that follow from all changes queued so far."""
+        """Add positions that follow from all changes queued so far, and come before all others."""
         with self._news:
-            batch.after, self._batch = self._number, batch
+            batch.after = self._number
+            self._batches.append(batch)
+            self._news.notify_all()
 
     def due_positions(self) -> PositionBatch | None:
-        """Take the positions if the changes that they follow from are stored."""
+        """Take the oldest positions if the changes that they follow from are stored."""
         with self._news:
-            batch = self._batch
-            if batch is None or (self._waiting and self._waiting[0].number <= batch.after):
-                return None
-            self._batch = None
-            return batch
+            return self._batches.popleft() if self._has_due() else None
+
+    def _has_due(self) -> bool:
+        if not self._batches:
+            return False
+        return not self._waiting or self._waiting[0].number > self._batches[0].after
 
     def give_up(self) -> None:
         """Let sinks take at once what is left: nothing more will be stored."""

@@ -42,7 +42,7 @@ class Position:
 
 @dataclass(slots=True, eq=False)
 class PositionBatch:
-    """Positions on their way to the disk; one batch at a time."""
+    """Positions on their way to the disk."""
 
     positions: Sequence[Position]
     after: int = 0
@@ -60,6 +60,7 @@ class Positions:
     changes, explanations and words, so it is never ahead of any of them; frames that are scored
     again for it give events with the same ids, which the store knows. So it needs no commit of
     its own for each event, and updates of events may still replace each other on the way.
+    The first one of a camera follows from no event: it is stored before there is one.
     """
 
     def __init__(self, database: Database) -> None:
