@@ -28,7 +28,7 @@ MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
     "autoencoders": (f"{{walker_dataset}} --K 6 {TINY}", [SLOW]),
-    "budget": ("{walker_dataset} --fps 25 --splits 3 --shares 0.7,0.3", [SLOW]),
+    "budget": ("{street} --fps 25 --splits 3 --shares 0.7,0.3", [SLOW]),
     "components": ("{walker_dataset}", [SLOW]),
     "cost": ("", []),
     "explanations": ("{model} {walker_dataset} --windows 20 --cases 3", [SLOW]),
