@@ -28,7 +28,6 @@ from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.settings.file import load
 from stepvad.site.status import LiveStatus
-from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import FILE_NAME, Store
 from stepvad.web.live import people_of
 from tests.site.sites import RATE, one_person, pose_camera, write_site
@@ -153,8 +152,7 @@ def test_time_is_watched_while_a_camera_is_online_and_judged(tmp_path: Path) -> 
     assert sum(store.watched()["slow"].values()) < 10  # until it was too slow to be judged
     store.close()
     pass_seconds(10)
-    with pytest.raises(StoreError):
-        watched.save()
+    watched.save()  # raises nothing: the background has more to do than to try it again
     assert watched._seconds["a", 400_000] == pytest.approx(10)  # the next call stores it
 
 

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from stepvad.site.load import LoadState
 from stepvad.site.settings.sections import RetentionSettings
 from stepvad.site.stages import FailureLog, Loop
 from stepvad.site.status import LiveStatus
+from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
 from stepvad.site.store.outbox import SinkDelivery
 
@@ -155,8 +157,11 @@ class WatchedTime:
                     self._seconds[key] = self._seconds.get(key, 0.0) + passed_s
 
     def save(self) -> None:
-        """Store what was counted; if the disk refuses it, the next call does."""
-        with self._lock:
+        """Store what was counted; if the disk refuses it, the next call does.
+
+        Nothing is raised: a task that is tried again would keep explanations waiting.
+        """
+        with self._lock, suppress(StoreError):
             self._store.add_watched(self._seconds)
             self._seconds.clear()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import DataError, StepvadError
 from stepvad.events.calibration import (
     Calibration,
     ScoredFootage,
@@ -29,6 +29,7 @@ from stepvad.site.marks import people_of, skip_unreadable
 from stepvad.site.models import Limit, Loaded, Models
 from stepvad.site.recorder import PART_S, Recording
 from stepvad.site.settings.sections import LearningSettings, SiteSettings
+from stepvad.site.store.database import StoreError
 from stepvad.site.store.events import Store
 
 MARGIN_S = 2.0
@@ -287,7 +288,10 @@ class SiteLedgers:
         model, at = self._model, time.time()
         if model is None or model.calibration is None:
             return
-        before, watched = model.calibration, self._store.watched(since(at))
+        try:
+            before, watched = model.calibration, self._store.watched(since(at))
+        except StoreError:  # the next call tries again; explanations must not wait for that
+            return
         ledgers = {}
         for camera, known in before.ledgers.items():
             # hours scored in this run take the place of those in the file
@@ -305,4 +309,5 @@ class SiteLedgers:
             if self.settings.learns(one) and one.name in after.cameras:
                 self._limits.append(changed.limit(one))
         self.needs_restart |= after.cameras.keys() != before.cameras.keys()
-        write_calibration(after, calibration_path(model.path))
+        with suppress(OSError, StepvadError):  # of a disk that fails
+            write_calibration(after, calibration_path(model.path))
