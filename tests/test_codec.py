@@ -30,18 +30,20 @@ from stepvad.codec import (
 from stepvad.errors import DataError, StepvadError
 from stepvad.events.calibration import CalibrationFile
 from stepvad.events.camera import CameraEventsState, Peak
+from stepvad.events.exceptions import MotionException
 from stepvad.events.ledger import LedgerEntry
-from stepvad.events.marks import Marked
 from stepvad.events.record import MarkMessage, Record, message
 from stepvad.events.rules import Event, EventDetectorState, Rules
 from stepvad.events.threshold import Threshold
 from stepvad.site.learning.versions import Amount, Learned
-from stepvad.site.marks import MarksFile
 from stepvad.site.notify.plan import NotificationPlan, TrackedEvent
 from stepvad.site.notify.sending_child import Answer, PushRequest, Task
 from stepvad.video.extract import PartSettings
 from tests.site.records import explanation, record
 
+EXCEPTION = MotionException(
+    event="e1", camera="yard", at=2.0, place=(1.0, 2.0, 3.5, 4.0), points=(((0.5, -1.0),), ())
+)
 EVENT = Event(first_s=1.0, last_s=2.5, tracks=(3, 4), peak=4.5, peak_s=2.0, peak_track=4)
 STATE = CameraEventsState(
     epoch=2,
@@ -82,6 +84,7 @@ CALIBRATED = CalibrationFile(
     threshold=THRESHOLD,
     cameras={"yard": THRESHOLD},
     ledgers={"yard": (LedgerEntry(begin=9.0, watched_s=60.0, quiet=(2.0, 1.5), alerts=(4.5,)),)},
+    exceptions=(EXCEPTION,),
     block_stats={"yard": ((1.0,),)},
     statistics=("people",),
     rates={"yard": (25.0,)},
@@ -93,7 +96,7 @@ VALUES: list[Any] = [
     STATE,
     MarkMessage("e1", "normal"),
     NotificationPlan((TrackedEvent("e1", None), TrackedEvent("e2", 5.0, 1)), (1.0, 2.5)),
-    MarksFile({"e1": Marked(camera="yard", peak=4.5)}),
+    EXCEPTION,
     LEARNED,
     SCORED,
     Manifest(

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad.errors import ConfigError, DataError, Progress
-from stepvad.events.marks import normal_set_path, update_normal_set
 from stepvad.events.record import Review, event_facts, write_events
 from stepvad.files import FREE_BYTES, read_array, read_arrays
 from stepvad.formats import (
@@ -255,13 +254,6 @@ def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
     write_events([event_facts(record("=1+1"), None)], "jsonl", file)
     facts = json.loads(file.getvalue())
     assert (facts["camera"], facts["marked"]) == ("=1+1", None)
-
-
-def test_the_normal_set_keeps_what_is_marked_and_no_more(tmp_path: Path) -> None:
-    directory = normal_set_path(tmp_path / "model.safetensors")
-    update_normal_set(directory, {"one": one_person(2.0), "two": one_person(2.0)}, [])
-    update_normal_set(directory, {}, ["one", "three"])
-    assert [path.name for path in directory.iterdir()] == ["two.parquet"]
 
 
 HOURS_24 = 24 * 3600 * 30

@@ -1,219 +1,285 @@
-"""Marks on events move thresholds, wherever they come from."""
+"""Marks on events make exceptions at a running site, wherever they come from; no limit moves."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from stepvad.events.calibration import calibration_path
-from stepvad.events.marks import Marked, normal_set_path
-from stepvad.events.record import MarkMessage
-from stepvad.events.rules import Rules
-from stepvad.formats import read_clip, tracks
+from stepvad.errors import DataError
+from stepvad.events.calibration import Calibration, calibration_path, read_calibration
+from stepvad.events.camera import CameraProfile
+from stepvad.events.record import Mark, MarkMessage
+from stepvad.formats import tracks
+from stepvad.poses import Clip
 from stepvad.site import demo
 from stepvad.site.accounts import Accounts
-from stepvad.site.marks import (
-    MarkFollower,
-    kept_beside,
-    mark_stored,
-    read_marks,
-    write_marks,
-)
-from stepvad.site.models import Limit, Models, promise_words
+from stepvad.site.event_writer import TaskQueue
+from stepvad.site.frames import FrameQueues, QueuedFrame
+from stepvad.site.learning.versions import Amount, Learned
+from stepvad.site.marks import MarkFollower, mark_stored
+from stepvad.site.models import Limit, Loaded, Models
+from stepvad.site.scoring import ScoringQueues, SiteScorer, Watcher
 from stepvad.site.settings.file import load
+from stepvad.site.settings.sections import RetentionSettings
+from stepvad.site.status import LiveStatus
 from stepvad.site.store.events import Store
-from tests.processes import unreadable
 from tests.site.records import record
-from tests.site.sites import NO_PAGE, camera, one_person, write_site
+from tests.site.sites import NO_PAGE, RATE, camera, one_person, write_site
 
-CAMERA = '[[cameras]]\nname = "door"\nurl = "demo:"\n'
+CAMERAS = '[[cameras]]\nname = "door"\nurl = "demo:"\n[[cameras]]\nname = "hall"\nurl = "demo:"\n'
 
 
-def taken(follower: MarkFollower) -> list[Limit]:
-    """The limits on their way to scoring, which takes them."""
-    limits = [*follower._limits]
-    follower._limits.clear()
-    return limits
+@dataclass
+class Site:
+    """A site without its stages."""
+
+    follower: MarkFollower
+    store: Store
+    models: Models
+    limits: deque[Limit]
+
+    @property
+    def model(self) -> Loaded:
+        return self.models.loaded()[0]
+
+    @property
+    def calibration(self) -> Calibration:
+        assert self.model.calibration is not None
+        return self.model.calibration
+
+    def taken(self) -> dict[str, Limit]:
+        """The limits on their way to scoring, which takes them."""
+        found = {one.camera.name: one for one in self.limits}
+        self.limits.clear()
+        return found
+
+    def mark(self, id: str, mark: Mark | None, at: float = 1.0) -> None:
+        self.store.mark(id, mark, at)
+        self.follower.follow()
+
+    def excused(self) -> list[str]:
+        """The events whose motion is passed over."""
+        return [one.event for one in self.follower.exceptions()]
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """The demo's model in a directory of its own."""
+def site(tmp_path: Path, store: Store) -> Site:
+    """Two cameras by a copy of the demo's model."""
     own = tmp_path / "models" / "model.safetensors"
     own.parent.mkdir()
     shutil.copy(demo.MODEL, own)
     shutil.copy(calibration_path(demo.MODEL), calibration_path(own))
-    return own
+    path = write_site(tmp_path, CAMERAS, more=NO_PAGE)
+    path.write_text(path.read_text().replace(str(demo.MODEL), str(own)))
+    models, limits = Models(), deque[Limit]()
+    models.load(own)
+    return Site(MarkFollower(load(path), store, models, limits), store, models, limits)
 
 
-@pytest.fixture
-def follower(tmp_path: Path, model: Path, store: Store) -> MarkFollower:
-    path = write_site(tmp_path, CAMERA, more=NO_PAGE)
-    path.write_text(path.read_text().replace(str(demo.MODEL), str(model)))
-    models = Models()
-    models.load(model)
-    return MarkFollower(load(path), store, models, deque())
+def crouched(seed: int = 0) -> Clip:
+    """Another odd motion than a jumble."""
+    clip = one_person(8.0, every_s=99.0)
+    (track,) = clip.tracks
+    keypoints = track.keypoints.copy()
+    size = float(np.ptp(keypoints[60], axis=0).max())
+    sway = size * np.sin(np.arange(50) / 2)[:, None] * np.linspace(0, 1, 17)
+    keypoints[40:90, :, 0] += sway.astype(np.float32)
+    keypoints[:40] = keypoints[40]
+    noise = np.random.default_rng(seed).normal(0, 0.002 * size, keypoints.shape)
+    return replace(clip, tracks=(replace(track, keypoints=(keypoints + noise).astype(np.float32)),))
 
 
-def alert(store: Store, number: int, peak: float, sha256: str) -> str:
-    """A stored event of the camera, with poses."""
-    one = replace(
-        record("door", number), top_score=peak, score=peak, model_sha256=sha256, tracks=(1,)
-    )
-    store.change("new", one)
-    store.change("end", one.ended("calm", one.start_time + 3))
-    store.put_poses(one.id, tracks.to_bytes(one_person(3.0)))
+def alert(site: Site, number: int, clip: Clip, name: str = "door", peak: float = 30.0) -> str:
+    """A stored event of a camera, with poses."""
+    limit = site.model.rules(name, None).threshold
+    one = replace(record(name, number), top_score=peak, tracks=(1,), threshold=limit)
+    site.store.change("new", one)
+    site.store.change("end", one.ended("calm", one.start_time + 3))
+    site.store.put_poses(one.id, tracks.to_bytes(clip))
     return one.id
 
 
-def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
-    follower: MarkFollower, store: Store, model: Path
-) -> None:
-    loaded = follower._models.load(model)
-    before, files = loaded.limit(camera()), model.parent.stat().st_mtime_ns
-    follower.follow()
-    assert taken(follower) == []
-    ids = [alert(store, n, 3 * before.rules.threshold, loaded.sha256) for n in range(1, 31)]
-    for id in ids:
-        store.mark(id, "normal", time.time())
-    follower.follow()
-    (limit,) = taken(follower)
-    assert limit.rules.threshold > before.rules.threshold
-    kept = kept_beside(follower._settings.data, loaded.sha256)
-    assert len(read_clip(normal_set_path(kept) / f"{ids[0]}.parquet").tracks) == 1
-    follower.follow()
-    assert taken(follower) == []  # nothing new was said
-    for id in ids:
-        store.mark(id, "right", time.time())
-    follower.follow()
-    (back,) = taken(follower)
-    assert back.rules.threshold == before.rules.threshold
-    assert not [*normal_set_path(kept).iterdir()]
-    assert model.parent.stat().st_mtime_ns == files  # nothing was written beside the model
+def test_no_number_of_marks_moves_a_limit(site: Site) -> None:
+    """The operator's case: one mark on an alert far above the limit, and alerts not judged."""
+    before = {name: site.model.limit(camera(name=name)) for name in ("door", "hall")}
+    files = {path: path.read_bytes() for path in site.model.path.parent.iterdir()}
+    ids = [alert(site, n, one_person(9.0), peak=73.8) for n in range(12)]
+    site.follower.follow()
+    assert site.taken() == {}  # not judged: nothing changes
+    for at, id in enumerate(ids[:8]):
+        site.mark(id, "normal", float(at))
+    after = site.taken()
+    assert {name: one.rules for name, one in after.items()} == {
+        name: one.rules for name, one in before.items()
+    }
+    assert [one.words for one in after.values()] == [one.words for one in before.values()]
+    assert site.excused() == ids[:8][::-1]  # the latest first
+    site.follower.follow()
+    assert site.taken() == {}  # nothing new was said
+    for id in ids[:8]:
+        site.mark(id, None)
+    assert site.excused() == []
+    # what others made is left as it is
+    assert {path: path.read_bytes() for path in site.model.path.parent.iterdir()} == files
 
 
-def test_marks_on_events_with_damaged_poses_are_applied_too(
-    follower: MarkFollower, store: Store, model: Path, caplog: pytest.LogCaptureFixture
+def test_a_right_alert_takes_an_exception_like_it_away_and_undo_gives_it_back(site: Site) -> None:
+    first, second = alert(site, 1, crouched()), alert(site, 2, crouched(seed=1))
+    other = alert(site, 3, one_person(9.0))
+    site.mark(first, "normal")
+    site.mark(other, "normal", 2.0)
+    before = site.calibration.exceptions
+    assert {*site.excused()} == {first, other}
+    site.mark(second, "right", 3.0)
+    assert site.excused() == [other]
+    site.mark(second, None, 4.0)
+    assert site.model.calibration.exceptions == before  # type: ignore[union-attr]
+
+
+def test_exceptions_of_one_camera_leave_those_of_another(site: Site) -> None:
+    here, there = alert(site, 1, one_person(9.0)), alert(site, 2, one_person(9.0), "hall")
+    site.mark(here, "normal")
+    site.mark(there, "normal")
+    assert {*site.excused()} == {here, there}
+    site.mark(there, "right")
+    assert site.excused() == [here]
+    restarted = MarkFollower(site.follower._settings, site.store, Models(), deque())
+    restarted._models.load(site.model.path)
+    restarted.follow()  # what is in the store is all that it takes
+    assert [one.event for one in restarted.exceptions()] == [here]
+
+
+def test_poses_that_come_after_the_mark_count_and_go_with_their_event(site: Site) -> None:
+    one = record("door", 1, tracks=(1,))
+    site.store.change("new", one)
+    site.mark(one.id, "normal")
+    assert site.excused() == []
+    site.store.put_poses(one.id, tracks.to_bytes(one_person(9.0)))
+    site.follower.follow()
+    assert site.excused() == [one.id]
+    site.store.delete(ids=[one.id], include_open=True)
+    site.follower.follow()
+    assert site.excused() == []
+
+
+def test_poses_of_judged_events_are_kept_as_long_as_their_event(site: Site) -> None:
+    both: tuple[Mark, ...] = ("normal", "right")
+    judged = {alert(site, n, one_person(3.0)): mark for n, mark in enumerate(both)}
+    unjudged = alert(site, 5, one_person(3.0))
+    for id, mark in judged.items():
+        site.mark(id, mark)
+    site.store.retain(RetentionSettings(poses_days=1e-9, events_days=1000.0), now=2000.0 + 86400)
+    assert site.store.poses(unjudged) is None
+    assert all(site.store.poses(id) for id in judged)
+
+
+def test_damaged_poses_keep_no_other_mark_from_counting(
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loaded = follower._models.load(model)
-    ids = [alert(store, n, 50.0, loaded.sha256) for n in range(1, 31)]
+    ids = [alert(site, n, one_person(9.0)) for n in range(3)]
+    site.store.put_poses(ids[0], b"torn")
+    empty = replace(one_person(9.0), tracks=())
+    site.store.put_poses(ids[1], tracks.to_bytes(empty))
     for id in ids:
-        store.mark(id, "normal", time.time())
-    store.put_poses(ids[0], b"torn")
-    follower.follow()
-    (limit,) = taken(follower)
-    assert limit.rules.threshold > loaded.limit(camera()).rules.threshold
-    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
-    assert len([*kept.iterdir()]) == 29
+        site.mark(id, "normal")
+    assert site.excused() == [ids[2]]
     assert f"event {ids[0]}: left out" in caplog.text
 
 
-def test_marks_outlive_the_events_that_retention_deletes(
-    follower: MarkFollower, store: Store, model: Path
-) -> None:
-    loaded = follower._models.load(model)
-    for n in range(1, 31):
-        id = alert(store, n, 50.0, loaded.sha256)
-        store.mark(id, "normal", time.time())
-    follower.follow()
-    (raised,) = taken(follower)
-    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
-    assert len([*kept.iterdir()]) == 30
-    store.delete(camera="door")
-    follower.follow()
-    assert not [*kept.iterdir()]  # poses go with their event
-    taken(follower)
-    models = Models()
-    models.load(model)
-    again = MarkFollower(follower._settings, store, models, deque())  # after a restart
-    again.follow()
-    (limit,) = taken(again)
-    assert limit.rules.threshold == raised.rules.threshold
+def test_the_file_of_a_learned_model_gets_the_exceptions(site: Site) -> None:
+    learned = Learned(
+        name="a", made=1.0, method="step", footage=Amount(), cameras=("door",), folds={}, until=1.0
+    )
+    site.models._loaded[site.model.path] = replace(site.model, learned=learned)
+    id = alert(site, 1, one_person(9.0))
+    site.mark(id, "normal")
+    found = read_calibration(calibration_path(site.model.path))
+    assert [one.event for one in found.exceptions] == [id]
+    assert found.threshold == site.calibration.threshold
 
 
-def test_poses_that_an_earlier_model_found_go_with_their_event(
-    follower: MarkFollower, store: Store, model: Path
-) -> None:
-    loaded = follower._models.load(model)
-    store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
-    follower.follow()
-    kept = normal_set_path(kept_beside(follower._settings.data, loaded.sha256))
-    earlier = normal_set_path(kept_beside(follower._settings.data, "f" * 64))
-    shutil.copytree(kept, earlier)  # as if the site had learned a new model since
-    store.mark(alert(store, 2, 50.0, loaded.sha256), "normal", time.time())
-    follower.follow()
-    assert len([*earlier.iterdir()]) == 1  # its event is stored
-    store.delete(camera="door")
-    follower.follow()
-    assert not [*earlier.iterdir()]
+def test_what_a_mark_would_do_is_said_before_and_after(site: Site) -> None:
+    follower, limit = site.follower, site.model.rules("door", None).threshold
+    first, like = alert(site, 1, crouched()), alert(site, 2, crouched(seed=1))
+    other, nobody = alert(site, 3, one_person(9.0)), alert(site, 4, replace(crouched(), tracks=()))
+    stays = f"imit stays {limit:.1f}"
+    found = follower.effect(other, "normal")
+    place = "This is usual here. Learned as an exception for this posture at this place"
+    assert (found.words, found.said) == (f"{place}; l{stays}.", f"Marked as normal. L{stays}.")
+    assert site.excused() == []  # nothing was done
+    site.mark(first, "right")
+    found = follower.effect(other, "normal")
+    assert found.words == f"{place}; l{stays}; 1 right alert is still raised."
+    found = follower.effect(like, "normal")
+    at = time.strftime("%A, %H:%M", time.localtime(1001.0))
+    assert (found.words, found.hides) == ("This would hide 1 right alert.", (first,))
+    assert found.said.startswith(
+        f"Not passed over: too like the alert of {at}, which you marked right. L{stays}"
+    )
+    assert "show nothing that could be passed over" in follower.effect(nobody, "normal").words
+    assert follower.effect(first, "right").words == (
+        "It was worth telling. The limit stays, and no later Normal may hide an alert like this "
+        "one."
+    )
+    assert follower.effect(first, None).said == f"Mark removed. L{stays}."
+    with pytest.raises(DataError, match="unknown id"):
+        follower.effect("nobody", "normal")
 
 
-def test_marks_on_events_of_another_model_change_nothing(
-    follower: MarkFollower, store: Store
-) -> None:
-    store.mark(alert(store, 1, 50.0, "f" * 64), "normal", time.time())
-    follower.follow()
-    assert taken(follower) == []
+def frames_of(clip: Clip, connection: int) -> Iterator[QueuedFrame]:
+    for slot, poses in clip.by_frame():
+        yield QueuedFrame(
+            camera="door",
+            connection=connection,
+            rate=RATE,
+            wall0=1e9,
+            slot=slot,
+            arrived=0.0,
+            size=(640, 480),
+            poses=poses,
+            epoch=connection,
+        )
 
 
-def test_a_file_of_marks_that_is_damaged_is_no_end(tmp_path: Path) -> None:
-    path = tmp_path / "marks.json"
-    assert read_marks(path) == {}
-    for text in ("{", "[]", '{"normal": {"a": {"camera": "x"}}}'):
-        path.write_text(text)
-        assert read_marks(path) == {}
-        assert not path.exists()  # it is set aside
-    path.write_text(json.dumps({"version": 1, "normal": {"a": {"camera": "x", "peak": 2}}}))
-    assert read_marks(path)["a"].peak == 2.0
+def test_a_marked_motion_raises_no_alert_from_the_next_frame_on(site: Site) -> None:
+    status, changes = LiveStatus(), site.store.changes
+    profile = CameraProfile(
+        camera="door",
+        rate=RATE,
+        rules=site.model.rules("door", None),
+        detector=site.model.detector,
+        model_id="m",
+        model_sha256=site.model.sha256,
+        zones={},
+    )
+    status.camera("door", rate=RATE, threshold=1.0, model="m", zones={})
+    watcher = Watcher(profile, lambda: 0)
+    queues = ScoringQueues(FrameQueues(["door"], status), changes, TaskQueue(), site.limits)
+    scorer = SiteScorer(queues, {"door": watcher}, status)
 
+    def raised(connection: int) -> int:
+        found = 0
+        for frame in frames_of(one_person(9.0), connection):
+            scorer.score([("door", frame)])
+            while (change := changes.first(0)) is not None:
+                found += change.kind == "new"
+                changes.done()
+        return found
 
-def kept_marks(follower: MarkFollower, store: Store, model: Path) -> Path:
-    """The file of 50 marks on events that are deleted, and one mark more in the store."""
-    loaded = follower._models.load(model)
-    path = kept_beside(follower._settings.data, loaded.sha256)
-    older = {f"e{n}": Marked(camera="door", peak=50.0) for n in range(50)}
-    write_marks(older, path)
-    store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
-    return path
-
-
-@pytest.mark.parametrize("reloads", [False, True])
-def test_marks_that_cannot_be_read_now_are_applied_later(
-    follower: MarkFollower, store: Store, model: Path, *, reloads: bool
-) -> None:
-    path = kept_marks(follower, store, model)
-    with unreadable(path):
-        if reloads:
-            follower.follow()
-            follower.reload(model)
-        follower.follow()
-    follower.follow()
-    assert len(read_marks(path)) == 51
-    calibration = follower._models.load(model).calibration
-    assert calibration is not None
-    assert len(calibration.marked) == 51
-    assert taken(follower)
-
-
-def test_marks_of_a_newer_version_are_kept_and_those_of_the_store_applied(
-    follower: MarkFollower, store: Store, model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = kept_marks(follower, store, model)
-    path.write_text('{"version": 2}')
-    follower.follow()
-    follower.follow()
-    assert path.read_text() == '{"version": 2}'
-    assert caplog.text.count("expected version 1, got 2") == 1
-    calibration = follower._models.load(model).calibration
-    assert calibration is not None
-    assert len(calibration.marked) == 1
+    assert raised(1) == 1
+    id = alert(site, 1, one_person(9.0))
+    site.mark(id, "normal")
+    assert raised(2) == 0
+    site.mark(id, None)
+    assert raised(3) == 1
 
 
 def test_a_mark_from_elsewhere_is_audited_and_one_on_an_unknown_event_ignored(
@@ -229,17 +295,3 @@ def test_a_mark_from_elsewhere_is_audited_and_one_on_an_unknown_event_ignored(
         found = [(one.user, one.action, one.subject) for one in accounts.audit.entries()]
     words = [f"{known}: taken back", f"{known}: normal"]
     assert found == [("mqtt", "marked event", one) for one in words]
-
-
-def test_the_words_of_a_limit(model: Path) -> None:
-    loaded = Models().load(model)
-    by_hand = loaded.limit(camera(threshold=4.0))
-    assert (by_hand.rules.threshold, by_hand.words) == (4.0, "set by hand in the settings")
-    assert isinstance(by_hand.rules, Rules)
-    assert loaded.calibration is not None
-    promised = loaded.calibration.threshold
-    daily, hourly = (replace(promised, alerts_per_hour=rate) for rate in (1 / 24, 2.0))
-    assert promise_words(daily).startswith("at most 1 false alert a day promised, 95 % sure, from")
-    assert promise_words(hourly).startswith("at most 2 false alerts an hour promised, 95 % sure")
-    guess = replace(promised, how="provisional", hours=0.1)
-    assert promise_words(guess) == "provisional: learned from 6 min, no promise yet"

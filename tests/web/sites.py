@@ -23,6 +23,7 @@ from stepvad.events.record import Mark, Record, event_id
 from stepvad.explain.event import EventExplanation
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.accounts import Accounts, Role
+from stepvad.site.marks import MarkFollower
 from stepvad.site.recorder import Replays
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
@@ -76,6 +77,7 @@ class Site:
     status: LiveStatus
     explanations: dict[str, EventExplanation] = field(default_factory=dict)
     editor: SettingsEditor | None = None
+    marks: MarkFollower | None = None
 
     def explain(self, id: str) -> EventExplanation:
         if id not in self.explanations:
@@ -88,7 +90,7 @@ class Site:
     def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
         parts = self.settings, self.store, self.status, self.explain, self.mark
         replays = Replays(self.store, self.status, self.settings.data / "poses")
-        site = PageContext(*parts, editor=self.editor, replays=replays)
+        site = PageContext(*parts, marks=self.marks, editor=self.editor, replays=replays)
         return create_app(site, token, **options)
 
 

@@ -11,14 +11,19 @@ import pytest
 from fastapi.testclient import TestClient
 
 from stepvad.codec import from_plain
+from stepvad.events.record import Mark
 from stepvad.explain.event import EventExplanation
 from stepvad.formats import tracks
 from stepvad.poses import Pose
+from stepvad.site.marks import ExceptionFacts, MarkEffect
 from stepvad.site.recorder import Recorder, Recording
 from stepvad.site.status import UNSEEN, RecentFrames, ScoredFrame, whole_pixels
+from stepvad.web.routes import AT_ITS_SITE
 from tests.web.sites import (
+    BEARER,
     EXPLANATION,
     FPS,
+    HERE,
     NOW,
     SIZE,
     Site,
@@ -142,6 +147,52 @@ def test_an_event_is_marked_as_normal_and_that_is_taken_back(
     right = client.put(f"/api/events/{one.id}/mark", json={"mark": "right"}).json()
     assert right["mark"] == "right"
     assert client.put(f"/api/events/{one.id}/mark", json={"mark": None}).json()["mark"] is None
+
+
+def test_a_page_without_a_site_behind_it_leaves_the_effect_of_a_mark_to_the_site(
+    mill: Site, client: TestClient
+) -> None:
+    one = happen(mill, 1)
+    effect = f"/api/events/{one.id}/mark-effect"
+    found = client.get(effect, params={"mark": "normal"}).json()
+    assert (found["words"], found["hides"]) == (AT_ITS_SITE, [])
+    assert client.get(effect).json()["mark"] is None
+    assert client.get(effect, params={"mark": "odd"}).status_code == 422
+    assert client.get("/api/events/nobody/mark-effect").status_code == 404
+    assert client.get("/api/exceptions").json() == []
+    assert client.delete(f"/api/exceptions/{one.id}").status_code == 404
+
+
+class Follower:
+    """What marks do at a site, where one event is an exception."""
+
+    def __init__(self, id: str) -> None:
+        self.known = ExceptionFacts(event=id, camera="yard", at=1.0, place=(1, 2, 3, 4), windows=9)
+
+    def effect(self, id: str, mark: Mark | None) -> MarkEffect:
+        return MarkEffect(mark=mark, words=f"{id} {mark}", said="done", hides=("other",))
+
+    def exceptions(self) -> list[ExceptionFacts]:
+        return [self.known]
+
+
+def test_exceptions_are_listed_and_removed_with_their_mark(mill: Site) -> None:
+    one = happen(mill, 1)
+    mill.marks = Follower(one.id)  # type: ignore[assignment]
+    mill.store.mark(one.id, "normal", 5.0)
+    with TestClient(mill.app(), base_url=HERE, headers=BEARER) as client:
+        found = client.get(f"/api/events/{one.id}/mark-effect", params={"mark": "right"}).json()
+        assert found == {
+            "mark": "right",
+            "words": f"{one.id} right",
+            "said": "done",
+            "hides": ["other"],
+        }
+        (listed,) = client.get("/api/exceptions").json()
+        assert (listed["event"], listed["camera"], listed["windows"]) == (one.id, "yard", 9)
+        assert client.delete("/api/exceptions/nobody").status_code == 404
+        assert client.delete(f"/api/exceptions/{one.id}").status_code == 204
+    assert mill.store.marked() == {}
 
 
 def test_an_event_is_reviewed_by_a_look(client: TestClient, mill: Site) -> None:

@@ -216,8 +216,8 @@ def mark(
 ) -> None:
     """Mark an event as normal or as a right alert, or remove the mark.
 
-    A running site raises its threshold after marks of false alerts, and learns from them at its
-    next fit; `stepvad calibrate --marks` does so for pose files.
+    A running site passes over motion like that of a normal event, at its place, unless that would
+    hide a right alert. No mark moves a limit.
 
         stepvad events mark yard-1777644000-4
 

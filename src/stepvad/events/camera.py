@@ -21,6 +21,7 @@ from stepvad.events.rules import Change, ChangeKind, Event, Rules, WatchHours
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import COCO17, Skeleton
+from stepvad.stream import Excuse
 
 UPDATE_S = 1.0
 """Minimum interval between updates of an event; its end carries the final state."""
@@ -55,6 +56,8 @@ class CameraProfile:
     """When events are raised; None: always."""
     zone_hours: Mapping[str, WatchHours] = field(default_factory=dict)
     """When people in a zone raise events; in a zone without hours: whenever the camera does."""
+    excuse: Excuse | None = None
+    """Lowers the scores of motion that somebody marked as normal."""
 
 
 @dataclass(frozen=True, slots=True)

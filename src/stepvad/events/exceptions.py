@@ -7,6 +7,7 @@ to normal motion. A guard leaves out marked windows that would hide a right aler
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -16,7 +17,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import StepvadError
 from stepvad.events.ledger import peaks_of
 from stepvad.events.record import Box, Mark, Name, Record, Review
 from stepvad.events.rules import Rules, Time
@@ -25,6 +26,8 @@ from stepvad.model.usual import Centroids
 from stepvad.poses import Clip
 from stepvad.windows.runs import cut, cut_in_pieces
 from stepvad.windows.views import CompletedWindows, Windows
+
+logger = logging.getLogger(__name__)
 
 MOST_WINDOWS, MOST_EXCEPTIONS = 24, 100
 """Most windows of an exception, evenly spread, and most exceptions of a camera, the latest."""
@@ -56,12 +59,6 @@ class MotionException:
     """Where the bodies were, with half of a body around their centres."""
     points: Annotated[tuple[Points, ...], Meta(max_length=8)]
     """Its windows `(n, K)` in the space of each view."""
-
-    def __post_init__(self) -> None:
-        """Reject points that are no table."""
-        for rows in self.points:
-            if len({len(row) for row in rows}) > 1:
-                raise DataError(f"exception {self.event}: expected points of one length, got more")
 
     @classmethod
     def of_windows(
@@ -216,7 +213,11 @@ def judge(
     judged = [one for one in events if one.id in clips and one.id in reviews]
     for event in sorted(judged, key=lambda one: (reviews[one.id].at, one.id)):
         if (mark := reviews[event.id].mark) is not None:
-            motion = _Motion(detector, event, people_of(event, clips[event.id]))
+            try:
+                motion = _Motion(detector, event, people_of(event, clips[event.id]))
+            except StepvadError as error:
+                logger.warning("event %s: its mark changes nothing: %s", event.id, error)
+                continue
             motions.setdefault(event.camera, {"normal": [], "right": []})[mark].append(motion)
     made: list[MotionException] = []
     too_like: dict[str, Sequence[Record]] = {}

@@ -29,7 +29,7 @@ from stepvad.site.housekeeping import (
 )
 from stepvad.site.learning.learner import Learner, StartRound
 from stepvad.site.learning.ledgers import SiteLedgers
-from stepvad.site.marks import mark_stored
+from stepvad.site.marks import MarkFollower, mark_stored
 from stepvad.site.models import Models
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.recorder import Replays
@@ -72,6 +72,7 @@ class PageParts:
     status: LiveStatus
     explain: Explain
     mark: MarkEvent
+    marks: MarkFollower | None = None
     learner: Learner | None = None
     """Learns the model of the site; None if it has one."""
     replays: Replays | None = None
@@ -167,6 +168,7 @@ class Site:
             self._connect(sink)
         parts = PageParts(
             *(self.settings, self.store, self.status, self.store.explanation, self.mark),
+            marks=self.pipeline.marks,
             learner=self.learner,
             replays=Replays(self.store, self.status, self.pipeline.recordings),
         )

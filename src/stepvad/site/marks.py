@@ -1,4 +1,4 @@
-"""Marks at a running site: thresholds rise, and poses join the normal set."""
+"""Marks at a running site: what they do is told before, and becomes exceptions within seconds."""
 
 from __future__ import annotations
 
@@ -6,37 +6,67 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError, StepvadError
-from stepvad.events.marks import Marked, Marks, normal_set_path, update_normal_set
-from stepvad.events.record import MarkMessage, Record
-from stepvad.files import read_state, write_state
-from stepvad.formats import file_stem, tracks
+from stepvad.events.calibration import calibration_path, write_calibration
+from stepvad.events.exceptions import Judgement, MotionException, judge
+from stepvad.events.record import Box, Mark, MarkMessage, Review
+from stepvad.formats import tracks
 from stepvad.poses import Clip
 from stepvad.site.accounts import Accounts
 from stepvad.site.models import Limit, Loaded, Models
-from stepvad.site.settings.sections import SiteSettings
-from stepvad.site.stages import FailureLog
-from stepvad.site.store.events import Store, open_store
+from stepvad.site.settings.sections import CameraSettings, SiteSettings
+from stepvad.site.store.events import Store
 
 logger = logging.getLogger(__name__)
-DIRECTORY = "marks"
-"""Directory of the data directory: a file of marks and a set of poses for each model."""
-MAX_BYTES = 1 << 24
+RIGHT = (
+    "It was worth telling. The limit stays, and no later Normal may hide an alert like this one."
+)
+NORMAL = "This is usual here. Learned as an exception for this posture at this place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkEffect:
+    """What a mark on an event does; no mark moves a limit."""
+
+    mark: Mark | None
+    words: str
+    """Before it is made."""
+    said: str
+    """Once it is made."""
+    hides: tuple[str, ...] = ()
+    """Right alerts that it would hide, by id: it is stored, and nothing is passed over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionFacts:
+    """Motion of a camera that is passed over at its place."""
+
+    event: str
+    """Id of the event that somebody marked as normal."""
+    camera: str
+    at: float
+    """Unix time at which it began."""
+    place: Box
+    """Left, top, right and bottom in pixels."""
+    windows: int
+
+    @classmethod
+    def of(cls, one: MotionException) -> ExceptionFacts:
+        """Those of an exception."""
+        n = max(map(len, one.points))
+        return cls(event=one.event, camera=one.camera, at=one.at, place=one.place, windows=n)
 
 
 class MarkFollower:
-    """Updates the thresholds of a site after marks, whoever made them and wherever.
+    """Makes the exceptions of a site's cameras anew whenever the marks on events have changed.
 
-    Marks from the page, from MQTT and from the command line all end in the store; this is the one
-    reader. The scores of marked alerts outlive the events, which retention deletes; their poses go
-    with the events. The files of the model are not touched.
+    Marks from the page, MQTT, the command line and a fleet all end in the store; this is the one
+    reader. A mark that is taken back, or whose event is deleted, leaves nothing behind.
     """
 
     def __init__(
@@ -44,8 +74,7 @@ class MarkFollower:
     ) -> None:
         self._settings, self._store = settings, store
         self._models, self._limits = models, limits
-        self._seen: Mapping[str, float] | None = None
-        self._failures = FailureLog(logger)
+        self._seen: Mapping[str, object] | None = None
         self._lock = threading.Lock()
         """Held while limits are queued: those of older settings never follow newer ones."""
 
@@ -57,64 +86,53 @@ class MarkFollower:
             self._queue(model)
 
     def follow(self) -> None:
-        """Apply the marks to all models if they have changed since the last call.
+        """Apply the marks if they, or the poses of marked events, have changed since the last call.
 
-        A background task calls this every few seconds; scoring takes the new limits from the queue.
-        A model whose file of marks cannot be read now follows at the next call.
+        A background task calls this every few seconds; scoring takes what is new from the queue.
         """
         marked = self._store.marked()
-        if marked == self._seen:
+        seen, self._seen = self._seen, None  # after a failure all is done again
+        if marked != seen:
+            events = [self._store.event(id) for id in dict(marked.items() ^ (seen or {}).items())]
+            is_known = seen is not None and None not in events  # else of any camera
+            cameras = {event.camera for event in events if event} if is_known else None
+            for model in self._models.loaded():
+                self._apply(model, cameras)
+        self._seen = marked
+
+    def _apply(self, model: Loaded, cameras: Collection[str] | None) -> None:
+        """Make the exceptions of some cameras of a model anew; None: of all."""
+        own = {one.name for one in self._settings.cameras if self._is_of(one, model)}
+        if (before := model.calibration) is None or not own:
             return
-        applied = [self._is_applied(model) for model in self._models.loaded()]
-        # Poses of normal events are kept as long as the events are stored, and no longer, whichever
-        # model found them: a site that learns has a new one every night.
-        stored = {file_stem(id) for id in self._store.marked()}
-        directories = normal_set_path(self._settings.data / DIRECTORY / "*").name
-        for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
-            if path.stem not in stored:
-                path.unlink(missing_ok=True)
-        self._seen = marked if all(applied) else None
+        chosen = own if cameras is None else own.intersection(cameras)
+        kept = [one for one in before.exceptions if one.camera in own - chosen]
+        made = [one for name in sorted(chosen) for one in self._judge(model, name).exceptions]
+        exceptions = tuple(sorted((*kept, *made), key=lambda one: one.camera))
+        if exceptions == before.exceptions:
+            return
+        logger.info("exceptions of model %s: %d", model.name, len(exceptions))
+        self._models.calibrated(model.path, replace(before, exceptions=exceptions))
+        self._queue(self._models.load(model.path))
+        if model.learned:  # of other models they are made anew at each start
+            with suppress(OSError):
+                write_calibration(
+                    replace(before, exceptions=exceptions), calibration_path(model.path)
+                )
 
-    def reload(self, path: Path) -> None:
-        """Read the calibration of a model again, and apply the marks to it."""
-        model = self._models.reload(path)
-        if not self._is_applied(model):
-            self._seen = None
-        self._queue(self._models.load(path))
+    def _judge(
+        self, model: Loaded, camera: str, new: Mapping[str, Review] | None = None
+    ) -> Judgement:
+        """What the marks on events of a camera come to, with some `more`."""
+        reviews = self._store.reviews() | dict(new or {})
+        stored = self._store.events(camera=camera, limit=None)
+        events = [one for one in stored if one.id in reviews and reviews[one.id].mark]
+        clips = judged_clips(self._store, [one.id for one in events])
+        return judge(model.detector, events, reviews, clips)
 
-    def _is_applied(self, model: Loaded) -> bool:
-        """Apply the marks to a model; False if its file of marks cannot be read now.
-
-        A file of a newer version is left as it is: the marks that the store has are applied.
-        """
-        # marks of events that retention has deleted are in a file
-        kept = kept_beside(self._settings.data, model.sha256)
-        try:
-            older = read_marks(kept)
-        except NewerVersionError as error:
-            self._failures.log("marks of deleted events are not used", error)
-            self._apply(model, self._marks(model, {}))
-        except OSError as error:
-            self._failures.log("marks are not applied yet", error)
-            return False
-        else:
-            marks = self._marks(model, older)
-            write_marks(marks.normal, kept)
-            self._apply(model, marks)
-        return True
-
-    def _marks(self, model: Loaded, older: Mapping[str, Marked]) -> Marks:
-        """The marks of the store, and older ones that nobody has taken back."""
-        # a mark that was taken back counts no more
-        marks = marks_in(self._store, model.sha256)
-        gone = {*marks.not_normal}
-        kept = {id: one for id, one in older.items() if id not in gone}
-        return replace(marks, normal=kept | dict(marks.normal))
-
-    def _apply(self, model: Loaded, marks: Marks) -> None:
-        """Write the poses of marked events."""
-        kept = kept_beside(self._settings.data, model.sha256)
-        update_normal_set(normal_set_path(kept), marks.clips, marks.not_normal)
+    def _is_of(self, camera: CameraSettings, model: Loaded) -> bool:
+        """True if a model scores a camera; one that was learned meanwhile is not loaded yet."""
+        return self._settings.model_of(camera).resolve() == model.path
 
     def _queue(self, model: Loaded) -> None:
         """Queue the limits of a model's cameras."""
@@ -122,16 +140,59 @@ class MarkFollower:
             for camera in self._settings.cameras:
                 has_limit = model.calibration is not None or camera.threshold is not None
                 has_limit &= not model.no_limit(camera)
-                if has_limit and self._settings.model_of(camera).resolve() == model.path:
+                if has_limit and self._is_of(camera, model):
                     self._limits.append(model.limit(camera))
 
+    def exceptions(self) -> list[ExceptionFacts]:
+        """What is passed over at the site, the latest first."""
+        every = (one.calibration for one in self._models.loaded() if one.calibration)
+        found = [ExceptionFacts.of(one) for made in every for one in made.exceptions]
+        return sorted(found, key=lambda one: -one.at)
 
-@dataclass(frozen=True, slots=True)
-class MarksFile:
-    """The events that a model found and somebody marked as normal."""
+    def effect(self, id: str, mark: Mark | None) -> MarkEffect:
+        """What a mark on an event would do."""
+        event = self._store.event(id)
+        if event is None:
+            raise DataError(f"event {id}: expected the id of a stored event, got an unknown id")
+        camera = next((one for one in self._settings.cameras if one.name == event.camera), None)
+        models = [one for one in self._models.loaded() if camera and self._is_of(camera, one)]
+        limit, found = event.threshold, Judgement((), {}, {})
+        if camera and models:
+            limit = models[0].rules_of(camera).threshold
+            if mark == "normal" and models[0].calibration:
+                found = self._judge(models[0], event.camera, {id: Review(mark, time.time())})
+        n = sum(peak >= limit for peak in found.peaks.values())
+        stays = f"limit stays {limit:.1f}"
+        stays += f"; {_alerts(n)} {'is' if n == 1 else 'are'} still raised" if n else ""
+        said, like = stays.capitalize(), found.too_like.get(id, ())
+        if mark == "right":
+            words, said = RIGHT, f"Marked as right. {said}."
+        elif mark is None:
+            words, said = "What the mark did is undone.", f"Mark removed. {said}."
+        elif like:
+            at = time.strftime("%A, %H:%M", time.localtime(like[-1].start_time))
+            words = f"This would hide {_alerts(len(like))}."
+            said = f"Not passed over: too like the alert of {at}, which you marked right. {said}."
+        elif any(one.event == id for one in found.exceptions):
+            down = " Somebody down still rings." if camera and camera.went_down else ""
+            words, said = f"{NORMAL}; {stays}.{down}", f"Marked as normal. {said}."
+        else:
+            words = said = f"Its poses show nothing that could be passed over. {said}."
+        return MarkEffect(mark=mark, words=words, said=said, hides=tuple(one.id for one in like))
 
-    normal: dict[str, Marked]
-    version: Literal[1] = 1
+
+def _alerts(n: int) -> str:
+    return f"{n} right alert{'' if n == 1 else 's'}"
+
+
+def judged_clips(store: Store, ids: Iterable[str]) -> dict[str, Clip]:
+    """The poses around events by id, as far as they are stored and can be read."""
+    clips = {}
+    for id in ids:
+        if (body := store.poses(id)) is not None:
+            with skip_unreadable(f"event {id}"):
+                clips[id] = tracks.from_bytes(body)
+    return clips
 
 
 def mark_stored(
@@ -150,58 +211,6 @@ def mark_stored(
         logger.warning("a mark from %s is ignored: %s", by, error.problem)
 
 
-def kept_beside(data: Path, model_sha256: str) -> Path:
-    """The file with the marks on events that a model found."""
-    return data / DIRECTORY / f"{model_sha256[:16]}.json"
-
-
-def read_marks(path: Path) -> dict[str, Marked]:
-    """The marks of a file; none if it is missing or damaged.
-
-    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
-    """
-    lost = "marks of deleted events are lost"
-    found = read_state(path, MarksFile, "marks", most=MAX_BYTES, lost=lost)
-    return {} if found is None else found.normal
-
-
-def write_marks(normal: Mapping[str, Marked], path: Path) -> None:
-    """Write the events marked as normal."""
-    if normal or path.exists():
-        write_state(path, MarksFile({**normal}))
-
-
-def marks_of(data: Path, model_sha256: str) -> Marks:
-    """Marks on events of a data directory that this model found."""
-    with open_store(data) as store:
-        return marks_in(store, model_sha256)
-
-
-def marks_in(store: Store, model_sha256: str) -> Marks:
-    """Marks on events that this model found, with their poses if still stored."""
-    # the events of this model, those marked, and the poses of those
-    found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
-    records = {one.id: one for one in found}
-    every = store.marked()
-    marked = [id for id in every if id in records]
-    bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
-    # the poses of the people in each event, as far as they are stored and can be read
-    clips = {}
-    for id, body in bodies.items():
-        with skip_unreadable(f"event {id}"):
-            clips[id] = people_of(records[id], tracks.from_bytes(body))
-    if len(every) > len(marked):
-        logger.info("marked events of other models, left alone: %d", len(every) - len(marked))
-    if len(bodies) < len(marked):
-        old = len(marked) - len(bodies)
-        logger.info("marked events whose poses are too old to be kept: %d", old)
-    return Marks(
-        normal={id: Marked(camera=records[id].camera, peak=records[id].top_score) for id in marked},
-        clips=clips,
-        not_normal=[id for id in records if id not in marked],
-    )
-
-
 @contextmanager
 def skip_unreadable(what: str) -> Iterator[None]:
     """Log that poses are damaged, deleted or of a newer version, and go on without them.
@@ -212,9 +221,3 @@ def skip_unreadable(what: str) -> Iterator[None]:
         yield
     except (StepvadError, OSError) as error:
         logger.warning("%s: left out, its poses cannot be read: %s", what, error)
-
-
-def people_of(event: Record, clip: Clip) -> Clip:
-    """The poses of the people in an event; of everybody if none of them has poses."""
-    tracks = tuple(track for track in clip.tracks if track.id in event.tracks)
-    return replace(clip, name=event.id, tracks=tracks or clip.tracks)

@@ -18,6 +18,7 @@ from stepvad.events.threshold import Threshold, duration, limit_of, over_budget
 from stepvad.poses import Clip
 from stepvad.site.learning.versions import Learned, learned_beside
 from stepvad.site.settings.sections import CameraSettings
+from stepvad.stream import Excuse
 
 NOT_LEARNED = "Not learned here yet: people are shown and recorded, nobody is judged."
 
@@ -30,6 +31,8 @@ class Limit:
     rules: Rules
     words: str
     """Alerts and budget, for an operator."""
+    excuse: Excuse | None = None
+    """Lowers the scores of motion that somebody marked as normal."""
 
     def applied_to(self, profile: CameraProfile) -> CameraProfile:
         """The profile of the camera with this limit, and with the zones and hours in its settings.
@@ -40,6 +43,7 @@ class Limit:
         return replace(
             profile,
             rules=self.rules,
+            excuse=self.excuse,
             zones=camera.zones,
             went_down=camera.went_down,
             hours=None if camera.hours is None else WatchHours.parse(camera.hours),
@@ -82,17 +86,19 @@ class Loaded:
         return rules
 
     def limit(self, camera: CameraSettings) -> Limit:
-        """The limit of a camera, from its settings or from the calibration."""
-        rules = self.rules_of(camera)
-        if camera.threshold is not None or self.calibration is None:
-            return Limit(camera, rules, "set by hand in the settings")
-        own = self.calibration.cameras.get(camera.name)
-        if own is None:
-            threshold = self.calibration.threshold
-            return Limit(camera, rules, f"{threshold.words}, of other cameras")
-        if self.learned is None:
-            return Limit(camera, rules, own.words)
-        return Limit(camera, rules, budget_words(own, self.calibration.ledgers[camera.name]))
+        """The limit of a camera, from its settings or from the calibration, and its exceptions."""
+        rules, known, excuse = self.rules_of(camera), self.calibration, None
+        if known is not None:
+            excuse = known.excuse(self.detector, camera.name, rules.calm)
+        if camera.threshold is not None or known is None:
+            words = "set by hand in the settings"
+        elif (own := known.cameras.get(camera.name)) is None:
+            words = f"{known.threshold.words}, of other cameras"
+        elif self.learned is None:
+            words = own.words
+        else:
+            words = budget_words(own, known.ledgers[camera.name])
+        return Limit(camera, rules, words, excuse)
 
     def no_limit(self, camera: CameraSettings) -> str:
         """The reason why a learned model has no limit for a camera; empty if it has one.
@@ -148,13 +154,6 @@ class Models:
     def loaded(self) -> list[Loaded]:
         """The models loaded so far."""
         return [*self._loaded.values()]
-
-    def reload(self, path: Path) -> Loaded:
-        """Read the calibration of a loaded model again."""
-        model = self.load(path)
-        found = _calibration(model.path, model.sha256)
-        self._loaded[model.path] = replace(model, calibration=found)
-        return self._loaded[model.path]
 
     def strangest(self, record: Record, clip: Clip) -> str | None:
         """The days for which a camera had no event as strange as this one with its poses, in words.

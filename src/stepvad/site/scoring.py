@@ -59,6 +59,8 @@ class Trail:
         if position is not None:
             self.epoch, self.former = position.epoch, position.former
             self.done = position.done
+        self.is_known = position is not None
+        """True if a position is stored or queued: a restart would go on from it."""
         self.has_moved = False
         """True if its position is another one than the last that was queued to be stored."""
         self._frames: deque[tuple[int, int]] = deque()
@@ -82,7 +84,7 @@ class Trail:
         """The position to be stored; None if the camera has not moved."""
         if not self.has_moved or not self._frames:
             return None
-        self.has_moved = False
+        self.has_moved, self.is_known = False, True
         first, seq = self._frames[0]
         return Position(
             camera=people.camera,
@@ -237,7 +239,9 @@ class Watcher(CameraPeople):
 
     def _new_stream(self) -> Stream:
         profile = self.profile
-        return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
+        return Stream(
+            profile.detector, skeleton=self.skeleton, fps=profile.rate, excuse=profile.excuse
+        )
 
 
 class ScoringQueues(NamedTuple):
@@ -314,6 +318,7 @@ class SiteScorer:
             one = self._watchers.get(limit.camera.name)
             if one is not None:  # else the camera waits for its first model
                 one.events.use(limit.applied_to(one.profile))
+                one.stream.excuse = one.profile.excuse
                 show_limit(self._status, one, limit)
         self._send_footage()
         # frames to poses, by detector
@@ -341,17 +346,28 @@ class SiteScorer:
         self._queue_positions()
 
     def _queue_positions(self) -> None:
-        """Have the positions of cameras stored behind the changes so far, one batch at a time."""
-        now = time.monotonic()
-        if not self._trails or not self._batch.is_over or now < self._batch_at + POSITIONS_S:
+        """Have the positions of cameras stored behind the changes so far, one batch at a time.
+
+        The first one of a camera waits for no other, nor for words: it is stored before the first
+        event. Without it a restart would end that event, and read the frames that make it again.
+        """
+        changes, now = self._queues.changes, time.monotonic()
+        if firsts := self._positions(is_known=False):
+            changes.put_positions(PositionBatch(firsts, is_explained=True))
+        if not self._batch.is_over or now < self._batch_at + POSITIONS_S:
             return
+        if positions := self._positions(is_known=True):
+            self._batch, self._batch_at = PositionBatch(positions), now
+            changes.put_positions(self._batch)
+
+    def _positions(self, *, is_known: bool) -> list[Position]:
+        """The positions of cameras that have moved: of those that have one, or have none yet."""
         made = (
             trail.position(self._cameras[name], self._connections[name])
             for name, trail in self._trails.items()
+            if trail.is_known == is_known
         )
-        if positions := [one for one in made if one is not None]:
-            self._batch, self._batch_at = PositionBatch(positions), now
-            self._queues.changes.put_positions(self._batch)
+        return [one for one in made if one is not None]
 
     def _send_footage(self) -> None:
         """Hand recent footage of the cameras to the comparison with their calibration."""

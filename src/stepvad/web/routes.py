@@ -19,6 +19,7 @@ from stepvad.files import hide_directories
 from stepvad.site import status as live
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.versions import LearnedFacts
+from stepvad.site.marks import ExceptionFacts, MarkEffect, MarkFollower
 from stepvad.site.recorder import Moment
 from stepvad.site.settings.live import SettingsEditor
 from stepvad.site.settings.page import Web
@@ -45,6 +46,7 @@ class Problem(BaseModel):
 
 
 NO_POSES = Moment(words="No poses are kept here: there is nothing to play.")
+AT_ITS_SITE = "Its site does what the mark says; no mark moves a limit."
 NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not found."}}
 
 
@@ -59,6 +61,8 @@ class PageContext:
     """Why an event has its score; a StepvadError if nobody can tell any more."""
     mark: Callable[[str, records.Mark | None, str], None]
     """Judge an event, or take the judgement back; the last argument says who does."""
+    marks: MarkFollower | None = None
+    """Says what marks do; None in a fleet, whose sites know."""
     editor: SettingsEditor | None = None
     """Changes the settings file; None if there is none, as in the demo and in a fleet."""
     learner: Learner | None = None
@@ -196,6 +200,7 @@ def add_routes(app: FastAPI, site: PageContext, version: str) -> None:
     _add_cameras(app, site)
     _add_events(app, site)
     _add_one_event(app, site)
+    _add_marks(app, site)
     _add_dead_letters(app, site)
 
 
@@ -284,7 +289,7 @@ class JudgedEvent(records.Record):
 
 for answer in (  # their docstrings of fields go into the OpenAPI document
     *(live.CameraView, live.SinkView, records.Inventory, JudgedEvent, EventExplanation),
-    *(Moment, records.WeekOfAlerts, LearnedFacts, SiteView),
+    *(Moment, records.WeekOfAlerts, LearnedFacts, SiteView, MarkEffect, ExceptionFacts),
 ):
     setattr(answer, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
     # made once: else every route of every app would make it anew
@@ -463,15 +468,6 @@ def _add_one_event(app: FastAPI, site: PageContext) -> None:
         with missing_is_404():
             return site.explain(id)
 
-    @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: EventIdPath, mark: MarkRequest, request: Request) -> JudgedEvent:
-        """Say that an event was normal, or a right alert, or take that back."""
-        request.state.audit_subject = f"{id}: {mark.mark or 'taken back'}"
-        site.event(id)
-        with missing_is_404():
-            site.mark(id, mark.mark, user_of(request))
-        return event(id)
-
     @app.put("/api/events/{id}/review", tags=["events"], responses=NOT_THERE)
     def review(id: EventIdPath, request: Request) -> JudgedEvent:
         """Note that somebody has seen an event."""
@@ -486,6 +482,39 @@ def _add_one_event(app: FastAPI, site: PageContext) -> None:
         if site.event(id).is_open:
             raise HTTPException(409, f"event {id}: expected one that is over, got an open one")
         site.store.delete(ids=[id])
+        return Response(status_code=204)
+
+
+def _add_marks(app: FastAPI, site: PageContext) -> None:
+    @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
+    def mark(id: EventIdPath, mark: MarkRequest, request: Request) -> JudgedEvent:
+        """Say that an event was normal, or a right alert, or take that back."""
+        request.state.audit_subject = f"{id}: {mark.mark or 'taken back'}"
+        site.event(id)
+        with missing_is_404():
+            site.mark(id, mark.mark, user_of(request))
+        return site.judged(site.event(id), site.store.reviews([id]).get(id))
+
+    @app.get("/api/events/{id}/mark-effect", tags=["events"], responses=NOT_THERE)
+    def effect(id: EventIdPath, mark: records.Mark | None = None) -> MarkEffect:
+        """What a mark on an event would do, or taking it back."""
+        site.event(id)
+        if site.marks is None:
+            return MarkEffect(mark=mark, words=AT_ITS_SITE, said="")
+        with missing_is_404():
+            return site.marks.effect(id, mark)
+
+    @app.get("/api/exceptions", tags=["events"])
+    def exceptions() -> list[ExceptionFacts]:
+        """Motion that is passed over at its place, because somebody marked it as normal."""
+        return [] if site.marks is None else site.marks.exceptions()
+
+    @app.delete("/api/exceptions/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
+    def delete_exception(id: EventIdPath, request: Request) -> Response:
+        """Raise motion like that of an event again: take the mark on it back."""
+        if all(one.event != id for one in exceptions()):
+            raise HTTPException(404, f"exception: expected the event of one, got {id!r}")
+        site.mark(id, None, user_of(request))
         return Response(status_code=204)
 
 

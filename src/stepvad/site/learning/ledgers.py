@@ -18,14 +18,15 @@ from stepvad.events.calibration import (
     calibration_path,
     write_calibration,
 )
+from stepvad.events.exceptions import MotionException, people_of
 from stepvad.events.ledger import DAY_S, DAYS, HOUR_S, LedgerEntry, TimeSpan, by_hour
 from stepvad.events.record import Mark, Record, Review
 from stepvad.events.rules import WatchHours
 from stepvad.events.threshold import limit_of
-from stepvad.formats import read_clip, tracks
+from stepvad.formats import read_clip
 from stepvad.poses import Clip
 from stepvad.site.learning.versions import Learned
-from stepvad.site.marks import people_of, skip_unreadable
+from stepvad.site.marks import judged_clips, skip_unreadable
 from stepvad.site.models import Limit, Loaded, Models
 from stepvad.site.recorder import PART_S, Recording
 from stepvad.site.settings.sections import LearningSettings, SiteSettings
@@ -59,12 +60,8 @@ class JudgedEvents:
     ) -> JudgedEvents:
         """Read events that begin after a time."""
         events, reviews = store.events(since=since, limit=None), store.reviews()
-        clips = {}
-        for id in reviews if with_poses else ():
-            if reviews[id].mark is not None and (body := store.poses(id)) is not None:
-                with skip_unreadable(f"event {id}"):
-                    clips[id] = tracks.from_bytes(body)
-        return cls(events, reviews, clips)
+        judged = [id for id, one in reviews.items() if with_poses and one.mark is not None]
+        return cls(events, reviews, judged_clips(store, judged))
 
     def mark(self, event: Record) -> Mark | None:
         """The judgement of an event."""
@@ -113,8 +110,9 @@ class RecordingScorer:
         learned: Learned,
         judged: JudgedEvents,
         settings: SiteSettings,
+        exceptions: Sequence[MotionException] = (),
     ) -> None:
-        self.footage = ScoredFootage()
+        self.footage = ScoredFootage(exceptions=exceptions)
         """The ledger of each camera, an entry a recording."""
         self._learned, self._judged, self._settings = learned, judged, settings
         self._detectors: dict[int | None, Detector] = {None: detector}
@@ -250,7 +248,8 @@ class SiteLedgers:
         ]
         if due:
             judged = JudgedEvents.from_store(self._store, first - DAY_S)
-            scorer = RecordingScorer(model.detector, model.learned, judged, self.settings)
+            known = model.detector, model.learned, judged, self.settings
+            scorer = RecordingScorer(*known, model.calibration.exceptions)
             for one in due[:FILES_PER_UPDATE]:
                 beat()
                 self._entries[one] = LedgerEntry(begin=one.begin, watched_s=0.0)

@@ -23,6 +23,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, silent
 from stepvad.events.calibration import Calibration, calibration_path, write_calibration
+from stepvad.events.exceptions import exceptions_for
 from stepvad.events.record import Mark
 from stepvad.events.rules import find_events
 from stepvad.events.threshold import duration
@@ -233,7 +234,8 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
         folds=folds,
         until=max(one.begin for one in recordings),
     )
-    scorer = RecordingScorer(detector, learned, judged, settings)
+    exceptions = exceptions_for(detector, judged.events, judged.reviews, judged.clips)
+    scorer = RecordingScorer(detector, learned, judged, settings, exceptions)
     for one in recordings:
         if one.begin >= since(at) and scorer.is_unseen(one):
             with skip_unreadable(f"recording {one.path.name}"):

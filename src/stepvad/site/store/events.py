@@ -368,9 +368,13 @@ class Store:
             found.setdefault(camera, {})[hour * HOUR_S] = seconds
         return found
 
-    def marked(self) -> dict[str, float]:
-        """The ids of events marked as normal, with the time of marking."""
-        return {id: one.at for id, one in self.reviews().items() if one.mark == "normal"}
+    def marked(self) -> dict[str, tuple[Mark, float, float | None]]:
+        """The mark on each judged event, its time, and when the poses of the event were stored."""
+        rows = self._database.rows(
+            "SELECT e.id, marked, marked_at, p.stored FROM events e LEFT JOIN poses p USING (id) "
+            "WHERE marked IS NOT NULL"
+        )
+        return {id: (mark, at, stored) for id, mark, at, stored in rows}
 
     def delete(
         self,
@@ -580,14 +584,16 @@ def delete_old(
     """
     connection.execute("UPDATE events SET stored = ?1 WHERE stored > ?1", (time,))
     old = "SELECT id FROM events WHERE stored < ? AND end_time IS NOT NULL"
+    # poses of judged events stay with them: exceptions and their guard are made of them
+    unjudged = {"explanations": old, "poses": f"{old} AND marked IS NULL"}
     events = connection.execute(
         f"DELETE FROM events WHERE id IN ({old})",  # noqa: S608  constant parts
         (time - retention.events_days * DAY_S,),
     ).rowcount
     poses = 0
-    for table in ("explanations", "poses"):
+    for table, expired in unjudged.items():
         poses = connection.execute(
-            f"DELETE FROM {table} WHERE id IN ({old})",  # noqa: S608  one of two tables
+            f"DELETE FROM {table} WHERE id IN ({expired})",  # noqa: S608  one of two tables
             (time - retention.poses_days * DAY_S,),
         ).rowcount
     return Deleted(events=events, poses=poses, kept_open=0)

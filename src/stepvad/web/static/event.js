@@ -7,6 +7,8 @@ const AGAIN_MS = 1500;
 const TRIES = 3;
 const KEYS = { j: (view) => view.step(1), k: (view) => view.step(-1), n: (view) => view.judge("normal"), r: (view) => view.judge("right"), u: (view) => view.mark(null) };
 
+const NORMAL = "This was normal";
+
 // Who may only look leaves no review.
 const mayJudge = () => document.body.dataset.role !== "look";
 
@@ -58,7 +60,21 @@ export class EventView {
     this.part("#event-title").focus();
     if (!event) return;
     this.explain(id);
+    if (mayJudge()) this.foresee(id);
     if (event.reviewed === null && mayJudge()) this.see(id);
+  }
+
+  // What Normal would do, before it is pressed; what would hide a right alert says so.
+  async foresee(id) {
+    const effect = await this.effectOf(id, "normal");
+    if (this.id !== id || !effect || this.event.mark !== null) return;
+    this.effect = effect;
+    this.part(".effect").textContent = `Normal: ${effect.words}`;
+    if (effect.hides.length) this.part(".mark-normal").textContent = "Keep raising both";
+  }
+
+  effectOf(id, mark) {
+    return ask(`/api/events/${encodeURIComponent(id)}/mark-effect${mark ? `?mark=${mark}` : ""}`);
   }
 
   async see(id) {
@@ -91,7 +107,9 @@ export class EventView {
     for (const kind of [".shares", ".key", ".experts", ".recording", ".next", ".scene"]) this.part(kind).hidden = true;
     this.part(".motion").classList.remove("driven", "away");
     for (const kind of [".scene", ".motion", ".words", ".parts", "dl"]) this.part(kind).replaceChildren();
-    for (const kind of [".facts", ".said", ".judged"]) this.part(kind).textContent = "";
+    this.effect = null;
+    this.part(".mark-normal").textContent = NORMAL;
+    for (const kind of [".facts", ".said", ".judged", ".effect"]) this.part(kind).textContent = "";
     this.part(".delete").textContent = "Delete";
   }
 
@@ -220,6 +238,8 @@ export class EventView {
   async mark(mark) {
     const { id } = this;
     if (id === null || !mayJudge() || (mark === null && this.event?.mark === null)) return;
+    const known = mark === "normal" ? this.effect : null;
+    const effect = known ?? (await this.effectOf(id, mark));
     const event = await ask(`/api/events/${encodeURIComponent(id)}/mark`, { method: "PUT", body: { mark } });
     if (this.id !== id) return;
     if (!event) {
@@ -228,7 +248,9 @@ export class EventView {
     }
     if (document.activeElement === this.part(".undo")) this.part("#event-title").focus();
     this.show(event);
-    this.part(".said").textContent = { normal: "Marked as normal.", right: "Marked as right." }[mark] ?? "Mark removed.";
+    const plain = { normal: "Marked as normal.", right: "Marked as right." }[mark] ?? "Mark removed.";
+    this.part(".said").textContent = effect?.said || plain;
+    this.part(".effect").textContent = "";
     await this.events.load();
     this.offerNext();
   }
