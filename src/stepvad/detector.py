@@ -116,15 +116,16 @@ class Detector:
         """Learn normal motion from clips that show nothing else.
 
         Several settings, those of `Config.usual`, are views that are scored by their nearest usual
-        motion: such a fit takes seconds, and only `folds`, `report` and `compute.runtime` matter.
-        `folds` says in which of four parts each clip is; see `without`. Of the paper's energy:
-        the projection also learns from `projection_clips`, which may show anomalies; the energy
-        model never sees them. `keep_best` rates the detector after every epoch, with Ē_i and
-        Var(E_i) of `RATED_WINDOWS` training windows, and the best one is returned, with those of
-        all. `report` receives progress. `checkpoint` names a file to which the training state is
-        saved at intervals, and may resume from it, unless the `digest` of `keep_best`, where it has
-        one, is another. `compute` selects the device, precision and compilation of the
-        training, and the runtime. Requires the train extra.
+        motion: such a fit takes seconds. `folds` says in which of four parts each clip is, else
+        they take turns; see `without`. `report` receives progress.
+
+        All else is of the paper's energy, whose fit requires the train extra. The projection also
+        learns from `projection_clips`, which may show anomalies; the energy model never sees them.
+        `keep_best` rates the detector after every epoch, with Ē_i and Var(E_i) of `RATED_WINDOWS`
+        training windows, and the best one is returned, with those of all. `checkpoint` names a file
+        to which the training state is saved at intervals, and may resume from it, unless the
+        `digest` of `keep_best`, where it has one, is another. `compute` selects the device,
+        precision and compilation of the training, and the runtime.
         """
         configs = (config,) if isinstance(config, Config) else tuple(config)
         check_views(configs)

@@ -464,8 +464,8 @@ class Surprise:
         """The distribution of these scores of normal windows."""
         if len(A) < FEWEST:
             raise DataError(
-                f"views: expected at least {FEWEST} windows of held-out footage, got {len(A)}",
-                hint="fit on more footage, or with a single view",
+                f"expected at least {FEWEST} windows of each view to rank by, got {len(A)}",
+                hint="fit on more footage",
             )
         # levels that are exceeded with probability p, the highest by one window in a hundred
         p = np.geomspace(1.0, COMMON, LEVELS)
