@@ -22,12 +22,15 @@ from stepvad.events.calibration import (
     calibration_path,
     write_calibration,
 )
+from stepvad.events.exceptions import exceptions_for
 from stepvad.events.ledger import LedgerEntry
-from stepvad.events.rules import Rules, events_in
+from stepvad.events.record import Review
+from stepvad.events.rules import Rules, events_in, find_events
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from tests.conftest import Command
 from tests.report.pages import motions, read
+from tests.site.records import record
 
 
 def test_score_names_the_strangest_moment_of_every_clip(
@@ -362,6 +365,27 @@ def test_events_are_those_of_the_calibration(
     assert "about 1 alert an hour: a budget, from" in head
     assert f"{made.rules_of(camera or 'door').threshold:.2f}, about" in head
     assert modelfile.sha256(own)[:12] in head
+
+
+def test_motion_that_was_marked_as_normal_raises_no_event_of_its_camera(
+    stepvad: Command, own: Path, clip: Path, tmp_path: Path
+) -> None:
+    detector, walk = Detector.load(own), read_clip(clip)
+    made = calibration(own, detector.score(walk).windows)
+    rules = made.rules_of("door")
+    found = find_events(walk, detector.score(walk), rules)
+    marked = [
+        record("door", number, tracks=event.tracks, threshold=rules.threshold)
+        for number, event in enumerate(found)
+    ]
+    reviews = {one.id: Review("normal", 1.0) for one in marked}
+    exceptions = exceptions_for(detector, marked, reviews, dict.fromkeys(reviews, walk))
+    write_calibration(replace(made, exceptions=exceptions), calibration_path(own))
+    for command, n in ((("--camera", "door"), 0), ((), len(found))):
+        run = stepvad("score", own, clip, *command, "--events", tmp_path / "e.jsonl")
+        assert f"events: {n}, written" in run.err
+        run = stepvad("report", own, clip, "-o", tmp_path / "a.html", *command)
+        assert f"events: {n}, at scores" in run.err
 
 
 def test_a_threshold_by_hand_needs_no_calibration_and_gives_the_same_bytes_again(

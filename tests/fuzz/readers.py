@@ -15,6 +15,7 @@ from stepvad.archive.scoring import Job, ShardTask, check_shard, read_manifest, 
 from stepvad.archive.storage import POSE_SUFFIX, ArchiveShard, Directory
 from stepvad.codec import decode
 from stepvad.config import Compute, Config
+from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.evaluation import baselines
 from stepvad.events.calibration import Calibration, read_calibration, write_calibration
@@ -75,6 +76,11 @@ def _checkpoint(path: Path, shared: Path) -> None:
 def _calibration(path: Path, shared: Path) -> None:
     made = read_calibration(path)
     made.rules_of("yard")
+    # what is in the file lowers scores, or is of another model
+    detector = Detector.load(shared / "model.safetensors")
+    windows = detector.score(clip(n=8)).windows
+    lowered = made.excuse(detector, "yard").in_clip(clip(n=8), windows)
+    assert (lowered.A <= windows.A).all()
     str(made.threshold.words)
     Calibration.from_ledgers(made.ledgers, model_sha256="", alerts_per_day=1.0)
     write_calibration(made, path)

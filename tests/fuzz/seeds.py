@@ -16,6 +16,7 @@ from stepvad.errors import silent
 from stepvad.evaluation import baselines
 from stepvad.events.calibration import Calibration, write_calibration
 from stepvad.events.drift import BlockStats
+from stepvad.events.exceptions import MotionException
 from stepvad.events.ledger import LedgerEntry
 from stepvad.fleet import poses, registry
 from stepvad.formats import write_clip, write_clips
@@ -83,7 +84,11 @@ def _models(directory: Path) -> None:
         {"yard": [entry], "door": [entry]}, model_sha256="0" * 64, alerts_per_day=20
     )
     stats = BlockStats(("score", "confidence"), np.ones((3, 2)))
-    made = replace(made, block_stats={"yard": stats}, rates={"yard": (FPS,)})
+    rows = tuple(map(tuple, np.round(pi_x[:3].astype(float), 3).tolist()))
+    excused = MotionException(
+        event="e1", camera="yard", at=1.7e9, place=(90.0, 80.0, 120.0, 130.0), points=(rows,)
+    )
+    made = replace(made, block_stats={"yard": stats}, rates={"yard": (FPS,)}, exceptions=(excused,))
     (directory / "calibration").mkdir()
     write_calibration(made, directory / "calibration" / "a.json")
 

@@ -224,6 +224,17 @@ def warn_of_rates(
         say(f"warning: {note}")
 
 
+def excused(
+    model: Path, fitted: Fitted, camera: str | None
+) -> Callable[[stepvad.Clip, stepvad.Scores], stepvad.Scores]:
+    """What lowers the scores of a camera's clips by its exceptions, as at its site."""
+    made = None if camera is None else calibration_of(model)
+    if made is None or not isinstance(fitted, stepvad.Detector):
+        return lambda clip, scores: scores
+    excuse = made.excuse(fitted, camera)
+    return lambda clip, scores: replace(scores, windows=excuse.in_clip(clip, scores.windows))
+
+
 def load_fleet(path: Path) -> FleetSettings:
     """The settings of a fleet; raises if its libraries are not installed."""
     check_fleet()

@@ -77,6 +77,7 @@ def score(
         rules = calibration.rules_for(model, sha256, camera=camera)[0] if events else None
     # bit-equal scores by default; another engine only if it is named
     detector = options.on_engine(fitted, runtime)
+    excused = options.excused(model, detector, camera)
 
     # clip by clip: only a summary of each stays in memory, unless all are printed
     where = {
@@ -97,7 +98,7 @@ def score(
             if rules is not None:
                 rate = clip.rate(fps)
                 rates.add(rate)
-                found += [where | one for one in _events(clip, scores, rate, rules)]
+                found += [where | one for one in _events(clip, excused(clip, scores), rate, rules)]
             if plot is not None:
                 _plot(scores, plot, number)
             rows.append(_row(scores))
@@ -377,7 +378,8 @@ def report(
         # the report states times: without a rate of its own, the clip has that of --fps
         clip = replace(clip, fps=rate)
         scores = detector.score(clip, report=bars)
-        incidents = timeline.investigate(detector, clip, scores, rules, most=events, report=bars)
+        lowered = options.excused(model, detector, camera)(clip, scores)
+        incidents = timeline.investigate(detector, clip, lowered, rules, most=events, report=bars)
     html = page.render(
         page.ReportedClip(
             scores=scores,
