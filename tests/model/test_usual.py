@@ -48,6 +48,18 @@ def test_clusters_that_are_apart_are_found_in_each_fold() -> None:
         assert brute(own, middles).min(axis=1).max() < 0.5, "which is in none between"
 
 
+def test_rounds_bring_centroids_nearer_to_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    z, far = rng.normal(size=(4000, 2)).astype(np.float32), []
+    for rounds in (0, 1, usual.ROUNDS):
+        monkeypatch.setattr(usual, "ROUNDS", rounds)
+        points, label = usual.k_means(z, 20, np.random.default_rng(1))
+        np.testing.assert_array_equal(label, brute(z, points).argmin(axis=1))
+        far.append(np.square(z - points[label]).sum(axis=1).mean())
+    assert far[1] < 0.9 * far[0]
+    assert far[2] < 0.9 * far[1]
+
+
 def test_no_centroid_is_the_mean_of_fewer_than_five_tracks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,6 +96,31 @@ def test_centroids_are_fewer_where_few_tracks_take_part() -> None:
     assert len(few) < len(many) <= usual.CENTROIDS
     with pytest.raises(DataError, match="at least 5 tracks in each part of the clips, got 4"):
         Centroids.fit(z, np.arange(4000) % 16, np.arange(4000) % FOLDS, rng)
+
+
+def test_clusters_grow_until_those_of_enough_tracks_hold_half_of_the_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    track = np.arange(4000) // 80
+    z = (20 * rng.normal(size=(50, K))[track] + rng.normal(size=(4000, K))).astype(np.float32)
+    z[::5] = 0.01 * rng.normal(size=(800, K))  # everybody stands here, then goes where nobody does
+    labels: list[NDArray[np.int64]] = []
+    k_means = usual.k_means
+
+    def recorded(*given: Any) -> tuple[Points, NDArray[np.int64]]:
+        points, label = k_means(*given)
+        labels.append(label)
+        return points, label
+
+    monkeypatch.setattr(usual, "k_means", recorded)
+    usual._centroids(z, track, 500, np.random.default_rng(1))
+    held = []
+    for label in labels:
+        n = [len(np.unique(track[label == number])) for number in range(label.max() + 1)]
+        held.append((np.array(n) >= FEWEST_TRACKS)[label].mean())
+    assert held[0] > 0, "the first clusters have one of enough tracks"
+    assert max(held[:-1]) < 0.5 <= held[-1]
 
 
 def test_distances_are_exact_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
