@@ -16,7 +16,7 @@ from stepvad.formats import write_clip
 from stepvad.model.engines import weight_shapes
 from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.scoring import Model, View
+from stepvad.model.scoring import EnergyModel, Model, View
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows.body import Repairs
@@ -38,7 +38,7 @@ def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> P
         np.ones(config.K, np.float32),
     )
     origin = Origin("0", "0", 1, 1, 1, Repairs())
-    view = View(config, Model(space, weights, np.zeros(4), np.full(4, 0.01)))
+    view = View(config, Model(space, EnergyModel(weights, np.zeros(4), np.full(4, 0.01))))
     write([view], STEP18, origin, path)
     return path
 

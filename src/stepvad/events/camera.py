@@ -363,7 +363,7 @@ class CameraEvents:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
 
 
-def in_words(record: Record, summary: str, strangest: str | None) -> Record:
+def in_words(record: Record, summary: str, strangest: str | None = None) -> Record:
     """The event in the words of its explanation; that somebody went down comes first."""
     fell = record.label == WENT_DOWN
     why = f"{WENT_DOWN_WORDS}; {summary}" if fell else summary

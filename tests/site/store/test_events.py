@@ -174,7 +174,7 @@ def test_an_event_is_marked_as_normal_and_back(store: Store) -> None:
     store.change("new", record())
     store.mark(record().id, "normal", 1500.0)
     store.change("end", record().ended("calm", 1005.0))
-    assert store.marked() == {record().id: 1500.0}
+    assert store.marked() == {record().id: ("normal", 1500.0, None)}
     store.mark(record().id, None, 1600.0)
     assert store.marked() == {}
     with pytest.raises(DataError, match="events list"):
@@ -194,7 +194,7 @@ def test_a_review_says_who_looked_first_and_who_judged_last(store: Store) -> Non
     store.mark(two.id, "normal", 50.0)
     assert store.reviews([one.id]) == {one.id: Review("right", 30.0, "bob")}
     assert [*store.reviews()] == [one.id, two.id]
-    assert store.marked() == {two.id: 50.0}
+    assert store.marked() == {one.id: ("right", 30.0, None), two.id: ("normal", 50.0, None)}
     store.mark(one.id, None, 60.0, "cy")
     assert store.reviews([one.id]) == {one.id: Review(None, 60.0, "cy")}
     with pytest.raises(DataError, match="events list"):
