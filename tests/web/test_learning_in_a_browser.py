@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
+from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.site.app import Site
 from stepvad.site.learning.learner import start_process
@@ -31,8 +32,9 @@ pytestmark = [*IN_CHROMIUM, pytest.mark.ci]
 class RestartingSite:
     """A site that starts again with every new model, as `stepvad watch` does."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.settings = path, load(path)
+    def __init__(self, path: Path, later: Clip) -> None:
+        """Once it has learned, its camera plays a `later` clip."""
+        self.path, self.settings, self._later = path, load(path), later
         self.starts = 0
         self._ended = threading.Event()
         self._stop = threading.Event()
@@ -44,8 +46,12 @@ class RestartingSite:
             self._stop = stop = threading.Event()
             self.starts += 1
             rounds = start_process(self.path)
-            site = Site(self.settings, serve=serve_page, rounds=rounds, reload=stop.set)
+            site = Site(self.settings, serve=serve_page, rounds=rounds, reload=self._restart)
             site.run(stop)
+
+    def _restart(self) -> None:
+        write_clip(self._later, Path(self.settings.cameras[0].url))
+        self._stop.set()
 
     def close(self) -> None:
         self._ended.set()
@@ -64,15 +70,14 @@ def shaken(clip: Clip, seed: int) -> Clip:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[RestartingSite]:
-    """A camera that has recorded somebody walking, and now sees a jumble every 9 seconds."""
-    walk = [shaken(one_person(12.0, every_s=1e9, phase_s=1e8), seed) for seed in range(24)]
-    seen = shaken(one_person(36.0), 24)
+    """A camera that sees somebody walking and, once that is learned, a jumble every 9 seconds."""
+    *walk, seen = (shaken(one_person(36.0, every_s=1e9, phase_s=1e8), n) for n in range(25))
     camera = pose_camera("yard", seen, tmp_path).replace("threshold = 20.0\n", "")
     path = tmp_path / "site.toml"
     web = f"[web]\nport = {free_port()}\n[learning]\nfit_hours = []\n"
     path.write_text(camera + web)
     record_clips(tmp_path / "site-data", "yard", walk, time.time() - 7200)
-    running = RestartingSite(path)
+    running = RestartingSite(path, shaken(one_person(36.0), 25))
     yield running
     running.close()
 
