@@ -127,7 +127,7 @@ def test_surprise_is_the_logarithm_of_how_rare_a_score_is() -> None:
     new = surprise(rng.exponential(3.0, 10_000).astype(np.float32))
     assert new.mean() == pytest.approx(1.0, abs=0.05)  # -log p of normal footage has mean 1
     assert surprise(np.array([-5.0], np.float32))[0] == 0
-    with pytest.raises(DataError, match="at least 200 windows of each view .*, got 199"):
+    with pytest.raises(DataError, match=r"at least 200 windows of each view .*, got 199"):
         Surprise.measure(np.zeros(199, np.float32))
     constant = Surprise.measure(np.zeros(200, np.float32))
     assert np.isfinite(constant(np.array([0.0, 1.0], np.float32))).all()
