@@ -67,7 +67,6 @@ HELP_ALONE = {
     "descents": "recorded falls",
     "drift": "motion capture",
     "faults": "root, and minutes; tests/studies/test_faults.py plays a row",
-    "feedback": "labelled footage",
     "first-day": "a wheel, videos and networks",
     "fleet-scale": "three brokers, PostgreSQL and half an hour",
     "fleet-latency": "PostgreSQL, a NATS server and a minute",

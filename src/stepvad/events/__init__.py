@@ -1,1 +1,1 @@
-"""Scores become events: rules, thresholds with a promise, marks, and drift."""
+"""Scores become events: rules, limits for a budget, exceptions by marks, and drift."""

@@ -126,7 +126,7 @@ def message(kind: ChangeKind, before: Record | None, after: Record) -> SinkMessa
 
 
 Mark = Literal["normal", "right"]
-"""`normal`: a false alert, learn from it. `right`: a true alert, never learn from it."""
+"""`normal`: motion to pass over. `right`: a true alert, never to be learned or passed over."""
 
 
 @dataclass(frozen=True, slots=True)

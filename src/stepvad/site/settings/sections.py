@@ -343,7 +343,7 @@ class MqttSettings(Section):
     marks: bool = Field(
         False,
         description="Accept marks of events on PREFIX/marks, from a broker with MQTT 5. Anyone who "
-        "may publish there can raise thresholds, so a broker on another machine needs a password.",
+        "may publish there can have motion passed over: a broker elsewhere needs a password.",
     )
 
     @model_validator(mode="after")
