@@ -273,7 +273,8 @@ def missing_share(amount: Amount) -> float:
 def progress_words(at: Situation, to_review: int) -> str:
     """Progress of learning, for an operator; `to_review` alerts wait for one."""
     total = at.total
-    seen = f"{duration(total.hours)} with people, {total.people} tracks"
+    tracks = f"{total.people} track{'' if total.people == 1 else 's'}"
+    seen = f"{duration(total.hours)} with people, {tracks}"
     if at.current is None:
         if not total.hours or at.since is None:
             return "Learning: waiting for the first recording with people in it."

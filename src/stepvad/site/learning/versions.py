@@ -48,7 +48,7 @@ class Learned:
     """Cameras with recordings that it was fitted on."""
     changed: str = ""
     """Change from the model before, for an operator."""
-    folds: Mapping[str, int] = field(default_factory=dict)
+    folds: Mapping[str, Count] = field(default_factory=dict)
     """Names of the recordings that it was fitted on, with the part of them that each is in."""
     until: float
     """Begin of the latest recording; later ones are new to it."""
