@@ -86,7 +86,7 @@ class _Sample:
         heights = []
         for first in range(0, len(every), BATCH):
             windows = index.windows(every[first : first + BATCH])
-            heights.append(np.ptp(windows.x[:, 1], axis=1).max(axis=1))
+            heights.append(np.ptp(windows.views[0].windows.x[:, 1], axis=1).max(axis=1))
             for number, (own, view) in enumerate(zip(windows.views, views, strict=True)):
                 z[number].append(view.model.space.project(own.windows.x))
                 rows[number].append(first + own.rows)

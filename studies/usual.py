@@ -1,10 +1,11 @@
 """Measure the nearest usual motion: frames, events found per false alarm, and each of its views.
 
-    python -m studies usual HR-ShanghaiTech mocap2 --split hr --seeds 3 -o usual
-    python -m studies usual HR-Avenue --split hr --method usual-place --seeds 3 -o usual-avenue
+    python -m studies usual HR-ShanghaiTech --split hr --single -o usual
+    python -m studies usual HR-Avenue --split hr --method usual-place --single -o usual-avenue
 
-A quarter of the training clips is left out of every fit, and false alarms are counted there. Writes
-usual.md, usual.csv and usual.json into the directory of -o.
+A quarter of the training clips is left out of every fit, and false alarms are counted there. With
+--single, single windows also take the place of averages. Writes usual.md, usual.csv and usual.json
+into the directory of -o.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from stepvad.cli.terminal import json_text, print_table, progress_bars, say, write_table
@@ -38,6 +41,7 @@ from stepvad.evaluation.trivial import with_scores
 from stepvad.files import replacing
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores, true_runs
+from stepvad.model.usual import Centroids
 from stepvad.poses import Clip
 from studies import fits
 from studies.measures.event_recall import RATES, EventsFound, WatchedClip, thresholds_at
@@ -51,6 +55,8 @@ LEAD = 1
 """Of `RATES`, the one at which the events found by two scores are compared."""
 LIVE_S = 0.2
 """Time constant of the running mean of frame scores that a page could show."""
+SINGLE = 5334
+"""Single windows of each view that may take the place of at most 2,000 averages."""
 LONG_EVENT_S = 1.0
 """A shorter event is hardly longer than the 0.4 s that an alert takes."""
 Labelled = tuple[Clip, FrameLabels]
@@ -61,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path, nargs="+", help="poses under pose, labels under gt")
     parser.add_argument("-o", "--output", type=Path, default=Path(), help="directory for tables")
     parser.add_argument("--method", choices=("usual", "usual-place"), default="usual")
-    parser.add_argument("--beside", nargs="*", choices=VARIANTS, default=["knn-unwhitened"])
+    parser.add_argument("--beside", nargs="*", choices=VARIANTS, default=[], help="methods")
+    parser.add_argument("--single", action="store_true", help="single windows for averages, too")
     parser.add_argument("--seeds", type=int, default=3, help="fits of every method with chance")
     parser.add_argument("--split", default="full", help="full, hr, st, ub or validation")
     parser.add_argument("--fps", type=float, help="rate of clips that do not state one")
@@ -76,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 (given.method, *given.beside),
                 replace(fits.config_of(given), clock=True),
                 trials,
+                single=given.single,
                 report=report,
             )
             for data in given.data
@@ -198,6 +206,26 @@ class SeedScores:
     test: list[ScoredClip]
     held_out: list[ScoredClip]
 
+    @classmethod
+    def of(cls, fitted: Fitted, division: Division) -> SeedScores:
+        """Score all clips."""
+        return cls(
+            *(
+                [_scored(fitted.score(clip), labels) for clip, labels in clips]
+                for clips in (division.test, division.held_out)
+            )
+        )
+
+    def by_columns(self, columns: Sequence[int]) -> SeedScores:
+        """The same clips, scored by some of the views alone, or by all."""
+        parts = (self.test, self.held_out)
+        return SeedScores(*([_by_columns(clip, columns) for clip in clips] for clips in parts))
+
+    def live(self, division: Division) -> SeedScores:
+        """The same clips with the running means of their frame scores."""
+        parts = ((self.test, division.test), (self.held_out, division.held_out))
+        return SeedScores(*([*map(_live, *both)] for both in parts))
+
     def found(self, division: Division) -> EventsFound:
         """The events of the test clips that are found at each rate of false alarms."""
         test = _watched(self.test, division.test)
@@ -218,29 +246,30 @@ def measure(
     config: Config,
     trials: Trials,
     *,
+    single: bool = False,
     report: Report = silent,
 ) -> UsualTable:
     """Fit and score every method with its seeds, and measure them against the first one."""
     scored: dict[str, list[SeedScores]] = {}
-    for name, several in experiments(methods, config, trials).items():
+    chosen = experiments(methods, config, trials)
+    for name, several in chosen.items():
         for number, experiment in enumerate(several):
             report(Progress("fits", number, len(several), name))
             fitted = experiment.fit(division.dataset)
-            # scores of all clips with those of every view, under the name of the method
-            test, held_out = (
-                [_scored(fitted.score(clip), labels) for clip, labels in clips]
-                for clips in (division.test, division.held_out)
-            )
+            scores = SeedScores.of(fitted, division)
+            # the score, and those of every view, under the name of the method
             for title, columns in _columns(name, fitted).items():
-                one = SeedScores(
-                    [_by_columns(clip, columns) for clip in test],
-                    [_by_columns(clip, columns) for clip in held_out],
-                )
+                one = scores.by_columns(columns)
                 scored.setdefault(title, []).append(one)
             if name == methods[0]:
-                parts = zip((test, held_out), (division.test, division.held_out), strict=True)
-                live = SeedScores(*([*map(_live, *both)] for both in parts))
+                live = scores.live(division)
                 scored.setdefault(f"the same, live mean over {LIVE_S:g} s", []).append(live)
+    if single:
+        report(Progress("fits", 0, 1, "single windows"))
+        with patch.object(Centroids, "fit", _single):
+            fitted = chosen[methods[0]][0].fit(division.dataset)
+        title = f"the same, nearest of {SINGLE:,} single windows"
+        scored[title] = [SeedScores.of(fitted, division)]
     rows: list[UsualRow] = []
     first: Draws | None = None
     for name, seeds in scored.items():
@@ -253,6 +282,14 @@ def measure(
     source = "held out" if division.held_out else "test clips"
     counts = (len(seconds), int((seconds > LONG_EVENT_S).sum()))
     return UsualTable(division.dataset.name, source, division.hours, *counts, tuple(rows))
+
+
+def _single(
+    z: NDArray[np.float32], track: NDArray[np.int64], fold: NDArray[np.int64], rng: object
+) -> Centroids:
+    """Single windows `(n, K)` in the place of averages, evenly spaced over the footage."""
+    rows = np.linspace(0, len(z), SINGLE, endpoint=False).astype(np.int64)
+    return Centroids(z[rows], fold[rows])
 
 
 def _scored(scores: Scores, labels: FrameLabels) -> ScoredClip:
