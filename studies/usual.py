@@ -1,16 +1,18 @@
 """Measure the nearest usual motion: frames, events found per false alarm, and each of its views.
 
-    python -m studies usual HR-ShanghaiTech --split hr --single -o usual
-    python -m studies usual HR-Avenue --split hr --method usual-place --single -o usual-avenue
+    python -m studies usual HR-ShanghaiTech --split hr --variants -o usual
+    python -m studies usual HR-Avenue --split hr --method usual-place --variants -o usual-avenue
 
 A quarter of the training clips is left out of every fit, and false alarms are counted there. With
---single, single windows also take the place of averages. Writes usual.md, usual.csv and usual.json
-into the directory of -o.
+--variants, the first seed is also fitted with averages of any number of tracks, and with single
+windows in the place of averages. Writes usual.md, usual.csv and usual.json into the directory of
+-o.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -40,6 +42,7 @@ from stepvad.evaluation.protocol import FrameView, ScoredClip
 from stepvad.evaluation.trivial import with_scores
 from stepvad.files import replacing
 from stepvad.formats.labels import FrameLabels
+from stepvad.model import usual
 from stepvad.model.scoring import Scores, WindowScores, true_runs
 from stepvad.model.usual import Centroids
 from stepvad.poses import Clip
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path(), help="directory for tables")
     parser.add_argument("--method", choices=("usual", "usual-place"), default="usual")
     parser.add_argument("--beside", nargs="*", choices=VARIANTS, default=[], help="methods")
-    parser.add_argument("--single", action="store_true", help="single windows for averages, too")
+    parser.add_argument("--variants", action="store_true", help="two variants of the fit, too")
     parser.add_argument("--seeds", type=int, default=3, help="fits of every method with chance")
     parser.add_argument("--split", default="full", help="full, hr, st, ub or validation")
     parser.add_argument("--fps", type=float, help="rate of clips that do not state one")
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 (given.method, *given.beside),
                 replace(fits.config_of(given), clock=True),
                 trials,
-                single=given.single,
+                variants=given.variants,
                 report=report,
             )
             for data in given.data
@@ -246,7 +249,7 @@ def measure(
     config: Config,
     trials: Trials,
     *,
-    single: bool = False,
+    variants: bool = False,
     report: Report = silent,
 ) -> UsualTable:
     """Fit and score every method with its seeds, and measure them against the first one."""
@@ -264,12 +267,11 @@ def measure(
             if name == methods[0]:
                 live = scores.live(division)
                 scored.setdefault(f"the same, live mean over {LIVE_S:g} s", []).append(live)
-    if single:
-        report(Progress("fits", 0, 1, "single windows"))
-        with patch.object(Centroids, "fit", _single):
+    for title, patched in _variants() if variants else ():
+        report(Progress("fits", 0, 1, title))
+        with patched:
             fitted = chosen[methods[0]][0].fit(division.dataset)
-        title = f"the same, nearest of {SINGLE:,} single windows"
-        scored[title] = [SeedScores.of(fitted, division)]
+        scored[f"the same, {title}"] = [SeedScores.of(fitted, division)]
     rows: list[UsualRow] = []
     first: Draws | None = None
     for name, seeds in scored.items():
@@ -282,6 +284,12 @@ def measure(
     source = "held out" if division.held_out else "test clips"
     counts = (len(seconds), int((seconds > LONG_EVENT_S).sum()))
     return UsualTable(division.dataset.name, source, division.hours, *counts, tuple(rows))
+
+
+def _variants() -> Iterator[tuple[str, AbstractContextManager[object]]]:
+    """Titles of other fits, and what has to be patched meanwhile."""
+    yield "averages of any number of tracks", patch.object(usual, "FEWEST_TRACKS", 1)
+    yield f"nearest of {SINGLE:,} single windows", patch.object(Centroids, "fit", _single)
 
 
 def _single(

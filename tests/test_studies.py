@@ -51,7 +51,7 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "stream": ("--frames 100 --readings 1", [SLOW]),
     "training-precision": ("{walker_dataset} --width 16 --steps 4 --seeds 2", [LONG]),
     "validation": ("{walker_dataset} --width 16 --epochs 1", [SLOW]),
-    "usual": ("{street} --fps 25 --seeds 1 --beside knn --single -o out", [SLOW]),
+    "usual": ("{street} --fps 25 --seeds 1 --beside knn --variants -o out", [SLOW]),
     "walkers-sheet": ("s.png", [SLOW]),
     "what-holds": ("", []),
 }
