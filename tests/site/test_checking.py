@@ -37,6 +37,21 @@ def link(settings: SiteSettings) -> str:
     return next(line for line in check(settings) if "TLS" in line)
 
 
+def test_the_papers_method_says_at_once_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "site.toml"
+    text = '[[cameras]]\nname = "door"\nurl = "demo:"\n[learning]\nmethod = "{}"\n'
+    monkeypatch.setattr("stepvad.site.checking.find_spec", lambda name: None)
+    for more in (["--check"], []):  # the site does not start, either
+        path.write_text(text.format("step"))
+        run = CliRunner().invoke(app, ["watch", str(path), *more])
+        said = str(run.exception)
+        assert said == "method step needs the train extra; pip install 'stepvad[train]'"
+    path.write_text(text.format("usual"))
+    assert next(check(load(path))).startswith("ok: camera door: no alerts until")
+
+
 @pytest.fixture(autouse=True)
 def password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOOR", f"viewer:{CANARY}")

@@ -18,7 +18,7 @@ from stepvad.events.calibration import (
     calibration_path,
     write_calibration,
 )
-from stepvad.events.exceptions import MotionException, people_of
+from stepvad.events.exceptions import MotionException
 from stepvad.events.ledger import DAY_S, DAYS, HOUR_S, LedgerEntry, TimeSpan, by_hour
 from stepvad.events.record import Mark, Record, Review
 from stepvad.events.rules import WatchHours
@@ -72,11 +72,6 @@ class JudgedEvents:
         """The time of a camera's alerts that are right or not judged: nothing to learn from."""
         own = [one for one in self.events if one.camera == camera]
         return [_span(one, MARGIN_S) for one in own if self.mark(one) != "normal"]
-
-    def marked(self, mark: Mark) -> list[Clip]:
-        """The poses of the people in events with this mark."""
-        own = [one for one in self.events if self.mark(one) == mark and one.id in self.clips]
-        return [people_of(one, self.clips[one.id]) for one in own]
 
     def alerts_in(self, one: Recording, seconds: float) -> tuple[list[TimeSpan], list[TimeSpan]]:
         """The alerts in a recording that count for its camera's budget, and what does not count.

@@ -23,9 +23,9 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError, Report, StepvadError, silent
 from stepvad.events.calibration import Calibration, calibration_path, write_calibration
-from stepvad.events.exceptions import exceptions_for
-from stepvad.events.record import Mark
-from stepvad.events.rules import find_events
+from stepvad.events.exceptions import exceptions_for, people_of
+from stepvad.events.record import Mark, Record
+from stepvad.events.rules import events_in
 from stepvad.events.threshold import duration
 from stepvad.formats import read_clip
 from stepvad.model.usual import FOLDS
@@ -277,19 +277,22 @@ def changes(
     if before is not None:
         said += f" (before: {duration(before.footage.hours)})"
     for mark in get_args(Mark):
-        clips = judged.marked(mark)
-        again = sum(_is_raised(clip, detector, calibration) for clip in clips)
-        if clips:
-            said += f". {again} of {len(clips)} alerts marked as {mark} would come again"
+        own = [one for one in judged.events if judged.mark(one) == mark and one.id in judged.clips]
+        again = sum(_is_raised(one, judged.clips[one.id], detector, calibration) for one in own)
+        if own:
+            said += f". {again} of {len(own)} alerts marked as {mark} would come again"
     return f"{said}."
 
 
-def _is_raised(clip: Clip, detector: Detector, calibration: Calibration) -> bool:
-    """True if the model still finds an event in a clip."""
+def _is_raised(event: Record, clip: Clip, detector: Detector, calibration: Calibration) -> bool:
+    """True if its people would still raise an event at its camera, by its limit and exceptions."""
+    clip = people_of(event, clip)
     try:
-        return bool(find_events(clip, detector.score(clip), calibration.rules))
+        windows = detector.score(clip).windows
     except StepvadError:  # too short for a window
         return False
+    windows = calibration.excuse(detector, event.camera).in_clip(clip, windows)
+    return bool(events_in(windows, clip.rate(), calibration.rules_of(event.camera), clip))
 
 
 def main() -> None:
