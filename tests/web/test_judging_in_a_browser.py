@@ -15,9 +15,10 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from stepvad.events.record import Record
+from stepvad.events.record import Mark, Record
 from stepvad.explain.event import MotionFrames, Phrase
 from stepvad.formats import tracks
+from stepvad.site.marks import MarkEffect
 from stepvad.site.status import Trouble
 from tests.browser import IN_CHROMIUM, log_in, resize, tab_to, violations
 from tests.web.sites import (
@@ -363,3 +364,45 @@ def test_a_late_word_of_the_last_moment_does_not_end_the_next(
     expect(page.locator("#moment")).to_be_visible()
     page.evaluate("document.getElementById('moment').dispatchEvent(new Event('close'))")
     assert page.evaluate("location.hash").startswith("#moment/yard/")
+
+
+class Follower:
+    """What marks would do, where one alert is too like a right one."""
+
+    def __init__(self, refused: str) -> None:
+        self.refused = refused
+
+    def effect(self, id: str, mark: Mark | None) -> MarkEffect:
+        if mark == "normal" and id == self.refused:
+            words, said = "This would hide 1 right alert.", "Not passed over: too like it."
+            return MarkEffect(mark=mark, words=words, said=said, hides=("other",))
+        return MarkEffect(mark=mark, words="This is usual here.", said=f"{mark} of 2.4.")
+
+
+def test_what_a_tap_does_is_said_before_it_and_after_it_and_can_be_undone(
+    tmp_path: Path, blank: Page
+) -> None:
+    with site(tmp_path) as made:
+        like, other = told(made, 1), told(made, 2)
+        made.marks = Follower(like.id)  # type: ignore[assignment]
+        server = serve(made.app(), "127.0.0.1", 0)
+        try:
+            log_in(blank, server.url, TOKEN)
+            effect, said = (blank.locator(f"#event .{kind}") for kind in ("effect", "said"))
+            normal = blank.locator("#event .mark-normal")
+            blank.evaluate(f"location.hash = 'event/{other.id}'")
+            expect(effect).to_have_text("Normal: This is usual here.")
+            expect(normal).to_have_text("This was normal")
+            normal.click()
+            expect(said).to_have_text("normal of 2.4.")
+            blank.locator("#event .undo").click()
+            expect(said).to_have_text("None of 2.4.")
+            blank.evaluate(f"location.hash = 'event/{like.id}'")
+            expect(effect).to_have_text("Normal: This would hide 1 right alert.")
+            expect(normal).to_have_text("Keep raising both")
+            assert made.store.marked() == {}
+            normal.click()
+            expect(said).to_have_text("Not passed over: too like it.")
+        finally:
+            blank.goto("about:blank")
+            server.stop()
