@@ -208,7 +208,7 @@ class PicturedWindow:
 
 def fit_space(dataset: Dataset, config: Config, report: Report = silent) -> tuple[PCSpace, Footage]:
     """The whitened PC-space of the training windows with all components, and the footage."""
-    footage = Footage.from_clips(dataset.train_clips(), ViewSettings(config))
+    footage = Footage.from_clips(dataset.train_clips(), [ViewSettings(config)])
     D = 2 * footage.skeleton.V * config.T
     rows = (w.x.reshape(len(w), D) for w in footage.batches("components", report))
     return PCSpace.fit(Moments.measure(rows, D), None), footage
@@ -227,7 +227,7 @@ def narrowed(space: PCSpace, K: int) -> PCSpace:
 def normal_footage(dataset: Dataset, config: Config, skeleton: Skeleton) -> Footage:
     """The normal frames of all test clips, a source of people not used in the fit."""
     normal = (normal_part(clip, labels) for clip, labels in dataset.test_clips())
-    return Footage.from_clips(normal, ViewSettings(config), skeleton)
+    return Footage.from_clips(normal, [ViewSettings(config)], skeleton)
 
 
 def normal_part(clip: Clip, labels: FrameLabels) -> Clip:

@@ -75,7 +75,7 @@ def _rated_epochs(dataset: Dataset, config: Config) -> list[RatedEpoch]:
     chosen_on = dataset if dataset.validation is None else dataset.validation()
     by_sample, footage = (
         validation_auroc(chosen_on),
-        Footage.from_clips(iter(clips), ViewSettings(config)),
+        Footage.from_clips(iter(clips), [ViewSettings(config)]),
     )
     every = np.arange(len(footage))
     some = np.linspace(0, len(footage), min(len(footage), RATED_WINDOWS), endpoint=False)

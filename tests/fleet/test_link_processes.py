@@ -29,7 +29,6 @@ from tests.site.records import record
 from tests.site.sites import Running, busy_person, lines, pose_camera, write_site
 from tests.video.servers import SLOWER, wait_until
 
-
 CHANGES = ("new", "update", "end")
 
 
