@@ -126,7 +126,7 @@ def reconstruction(given: Namespace) -> None:
     with progress_bars() as report:
         space, train = fit_space(dataset, config, report)
         test = Footage.from_clips(
-            (clip for clip, _ in dataset.test_clips()), ViewSettings(config), train.skeleton
+            (clip for clip, _ in dataset.test_clips()), [ViewSettings(config)], train.skeleton
         )
         windows = (windows.x for windows in test.batches("errors", report))
         errors = reconstruction_errors(space, windows, NOISES, seed=given.seed)

@@ -349,7 +349,7 @@ def _scoring(
     def run() -> ScoreArray:
         standardised, _ = standardise(x, config)
         E = energies(model.space.project(standardised))
-        E = standardise_energies(E, model.E_mean, model.E_var)
+        E = standardise_energies(E, model.energy.E_mean, model.energy.E_var)
         return anomaly_score(E, 1.0, config.aggregation)
 
     return run

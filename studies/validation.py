@@ -111,5 +111,6 @@ def _with_statistics(detector: Detector, footage: Footage, rows: NDArray[np.int6
     energies = (view.energies(footage.index.windows(batch)) for batch in batches)
     moments = Moments.measure(energies, detector.config.L)
     spread = moments.covariance.diagonal().copy()
-    model = replace(view.model, E_mean=moments.mean, E_var=spread)
+    learned = replace(view.model.energy, E_mean=moments.mean, E_var=spread)
+    model = replace(view.model, learned=learned)
     return replace(detector, views=(replace(view, model=model),))
