@@ -525,7 +525,9 @@ def naive_energies(view: View) -> Callable[[NDArray[np.float32]], NDArray[np.flo
 
     torch.set_flush_denormal(True)
     f = Energy(view.config)
-    f.load_state_dict({name: torch.from_numpy(value) for name, value in view.model.weights.items()})
+    f.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in view.model.energy.weights.items()}
+    )
     sigmas = torch.tensor(view.config.sigmas, dtype=torch.float32)[:, None]
 
     @torch.inference_mode()

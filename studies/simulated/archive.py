@@ -19,7 +19,7 @@ from stepvad.formats import read_clips, write_clip
 from stepvad.model.engines import fold, weight_shapes
 from stepvad.model.modelfile import Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
-from stepvad.model.scoring import Model, View
+from stepvad.model.scoring import EnergyModel, Model, View
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, modelled
 from stepvad.windows.body import Repairs
@@ -146,4 +146,4 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     energies = folded.energies(z)
     origin = Origin("0", "0", 1, len(x), 0, Repairs())
     statistics = energies.mean(axis=0, dtype=np.float64), energies.var(axis=0, dtype=np.float64)
-    write([View(config, Model(space, weights, *statistics))], skeleton, origin, path)
+    write([View(config, Model(space, EnergyModel(weights, *statistics)))], skeleton, origin, path)
